@@ -34,13 +34,16 @@ struct pai_call {
 };
 #define PAI_CALL_UNBOUNDED                                                                         \
 	(&(const struct pai_call){                                                                 \
-		.deadline_ms = UINT64_MAX,                                                         \
+	    .deadline_ms = UINT64_MAX,                                                             \
 	})
 /* 0, or CANCELLED, or TIMEOUT with `what` in the message. */
-int pai_call_check(const struct pai_call *call, const char *what, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_call_check(
+    const struct pai_call *call, const char *what, struct pai_err *err) PAI_WARN_UNUSED;
 /* Sleeps until `wake_ms`, the deadline or the cancellation, whichever is first; as above. */
-int pai_call_sleep(const struct pai_call *call, uint64_t wake_ms, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_call_sleep(
+    const struct pai_call *call, uint64_t wake_ms, struct pai_err *err) PAI_WARN_UNUSED;
 /* poll() for `events` on fd within the call: 0 ready, else as above. */
-int pai_call_poll(const struct pai_call *call, int fd, short events, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_call_poll(
+    const struct pai_call *call, int fd, short events, struct pai_err *err) PAI_WARN_UNUSED;
 
 #endif

@@ -23,8 +23,8 @@
 /* The first ten after OK are the contract's kinds; the names on the right are their wire names. */
 enum pai_errcode {
 	PAI_OK,
-	PAI_E_NOT_FOUND,       /* "not-found"        sandbox gone: expired, killed, reclaimed; ESTALE */
-	PAI_E_UNAVAILABLE,     /* "unavailable"      EIO, EHOSTUNREACH or EACCES, by reason */
+	PAI_E_NOT_FOUND,   /* "not-found"        sandbox gone: expired, killed, reclaimed; ESTALE */
+	PAI_E_UNAVAILABLE, /* "unavailable"      EIO, EHOSTUNREACH or EACCES, by reason */
 	PAI_E_COMMAND_TIMEOUT, /* "command-timeout"  ETIMEDOUT; timeout_ms is set */
 	PAI_E_OUTPUT_LIMIT,    /* "output-limit"     EFBIG; limit_bytes is set */
 	PAI_E_FILE_TOO_LARGE,  /* "file-too-large"   EFBIG; limit_bytes is set */
@@ -77,7 +77,8 @@ int pai_err_unavailable(struct pai_err *err, enum pai_unavailable_reason reason,
     const char *error_id, const char *fmt, ...) PAI_PRINTF(4, 5);
 int pai_err_command_timeout(struct pai_err *err, uint64_t timeout_ms);
 /* code: OUTPUT_LIMIT or FILE_TOO_LARGE. */
-int pai_err_limit(struct pai_err *err, enum pai_errcode code, uint64_t limit_bytes, const char *what);
+int pai_err_limit(
+    struct pai_err *err, enum pai_errcode code, uint64_t limit_bytes, const char *what);
 /* SYS with the current errno; "what: strerror". ENOMEM becomes NO_MEMORY. */
 int pai_err_sys(struct pai_err *err, const char *fmt, ...) PAI_PRINTF(2, 3);
 /* SYS with a given positive errno. */

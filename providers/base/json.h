@@ -1,6 +1,7 @@
 /*
  * json: the project's only user of cJSON. Values are `struct pai_json`, trees owned by their root.
- * Parsing is bounded in size and depth and refuses trailing bytes, duplicate keys and NUL in strings.
+ * Parsing is bounded in size and depth and refuses trailing bytes, duplicate keys and NUL in
+ * strings.
  */
 #ifndef PAI_BASE_JSON_H
 #define PAI_BASE_JSON_H
@@ -32,9 +33,11 @@ int pai_json_set_str(struct pai_json *obj, const char *key, const char *value) P
 int pai_json_set_num(struct pai_json *obj, const char *key, int64_t value) PAI_WARN_UNUSED;
 int pai_json_set_bool(struct pai_json *obj, const char *key, bool value) PAI_WARN_UNUSED;
 int pai_json_set_null(struct pai_json *obj, const char *key) PAI_WARN_UNUSED;
-int pai_json_set_map(struct pai_json *obj, const char *key, const struct pai_strmap *m) PAI_WARN_UNUSED;
+int pai_json_set_map(
+    struct pai_json *obj, const char *key, const struct pai_strmap *m) PAI_WARN_UNUSED;
 /* Takes `take_value` in every case, also on failure. */
-int pai_json_set(struct pai_json *obj, const char *key, struct pai_json *take_value) PAI_WARN_UNUSED;
+int pai_json_set(
+    struct pai_json *obj, const char *key, struct pai_json *take_value) PAI_WARN_UNUSED;
 int pai_json_push(struct pai_json *arr, struct pai_json *take_value) PAI_WARN_UNUSED;
 int pai_json_push_str(struct pai_json *arr, const char *value) PAI_WARN_UNUSED;
 
@@ -44,7 +47,8 @@ const char *pai_json_str(const struct pai_json *obj, const char *key);
 int64_t pai_json_num(const struct pai_json *obj, const char *key, int64_t fallback);
 bool pai_json_bool(const struct pai_json *obj, const char *key, bool fallback);
 bool pai_json_is_null(const struct pai_json *obj, const char *key); /* absent is null too */
-int pai_json_map(const struct pai_json *obj, const char *key, struct pai_strmap *ret) PAI_WARN_UNUSED;
+int pai_json_map(
+    const struct pai_json *obj, const char *key, struct pai_strmap *ret) PAI_WARN_UNUSED;
 size_t pai_json_count(const struct pai_json *array_or_object);
 const struct pai_json *pai_json_at(const struct pai_json *array_or_object, size_t i);
 const char *pai_json_name(const struct pai_json *member); /* its key inside an object */

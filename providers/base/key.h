@@ -19,9 +19,11 @@
 
 int pai_key_check(const char *key, struct pai_err *err) PAI_WARN_UNUSED;
 /* The name in the mount; the key has been checked. A name of over 255 bytes is INPUT. */
-int pai_key_to_name(const char *key, char name[PAI_KEY_NAME_MAX + 1], struct pai_err *err) PAI_WARN_UNUSED;
+int pai_key_to_name(
+    const char *key, char name[PAI_KEY_NAME_MAX + 1], struct pai_err *err) PAI_WARN_UNUSED;
 /* The key of a name, INPUT when not canonical or not a key. */
-int pai_key_from_name(const char *name, char key[PAI_KEY_MAX + 1], struct pai_err *err) PAI_WARN_UNUSED;
+int pai_key_from_name(
+    const char *name, char key[PAI_KEY_MAX + 1], struct pai_err *err) PAI_WARN_UNUSED;
 /* 31 bits of SHA-256(key), never 0: the per-session tag in the upper half of st_ino. */
 uint32_t pai_key_tag(const char *key);
 /* Lower-case hex of SHA-256 over data; libmd does the work. */

@@ -26,7 +26,8 @@ int pai_log_set(const char *spec, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_log_to_fd(int fd);
 void pai_log_to_syslog(void);
 bool pai_log_enabled(const char *component, enum pai_log_level level);
-void pai_log(const char *component, enum pai_log_level level, const char *fmt, ...) PAI_PRINTF(3, 4);
+void pai_log(const char *component, enum pai_log_level level, const char *fmt, ...)
+    PAI_PRINTF(3, 4);
 #define pai_log_error(component, ...) pai_log(component, PAI_LOG_ERROR, __VA_ARGS__)
 #define pai_log_warn(component, ...) pai_log(component, PAI_LOG_WARN, __VA_ARGS__)
 #define pai_log_info(component, ...) pai_log(component, PAI_LOG_INFO, __VA_ARGS__)

@@ -31,8 +31,8 @@ void pai_loop_io_set(struct pai_loop_io *io, uint32_t epoll_events);
 void pai_loop_io_free(struct pai_loop_io *io);
 
 /* One shot at deadline_ms (pai_clock_ms() scale); PAI_NO_DEADLINE: not armed. */
-struct pai_loop_timer *pai_loop_timer_new(struct pai_loop *l, uint64_t deadline_ms, pai_loop_fn fn,
-    void *arg, struct pai_err *err);
+struct pai_loop_timer *pai_loop_timer_new(
+    struct pai_loop *l, uint64_t deadline_ms, pai_loop_fn fn, void *arg, struct pai_err *err);
 void pai_loop_timer_set(struct pai_loop_timer *t, uint64_t deadline_ms);
 void pai_loop_timer_free(struct pai_loop_timer *t);
 

@@ -22,7 +22,8 @@ const char *pai_path_in_workspace(const char *path);
 char *pai_path_join(const char *dir, const char *name);
 /* mkdir -p below dirfd with openat2(RESOLVE_BENEATH|RESOLVE_NO_SYMLINKS) steps; returns an O_PATH
  * descriptor of the last directory. mode is for the ones that are made. */
-int pai_mkdir_beneath(int dirfd, const char *rel, unsigned mode, int *ret_fd, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_mkdir_beneath(
+    int dirfd, const char *rel, unsigned mode, int *ret_fd, struct pai_err *err) PAI_WARN_UNUSED;
 /* The per-user directories of ours, made 0700 and checked (owner, mode, not a link) through an open
  * descriptor. Each returns a path the caller frees.
  *   state    $XDG_STATE_HOME/paifs or ~/.local/state/paifs; root without HOME: /var/lib/paifs

@@ -16,10 +16,10 @@ int pai_printable_add(struct pai_buf *b, const char *data, size_t len) PAI_WARN_
 /* Writes it into out[cap], NUL-terminated, cut at a whole escape or character; returns out. */
 const char *pai_printable_into(char *out, size_t cap, const char *data, size_t len);
 /* For printf arguments: a local buffer of 1024 bytes per use. */
-#define pai_printable(text)                                                                        \
-	pai_printable_into((char[1024]){ 0 }, 1024, (text), strlen(text))
+#define pai_printable(text) pai_printable_into((char[1024]){0}, 1024, (text), strlen(text))
 
-/* Length in bytes of the valid UTF-8 sequence at the start of data (1-4), 0 when invalid or empty. */
+/* Length in bytes of the valid UTF-8 sequence at the start of data (1-4), 0 when invalid or empty.
+ */
 size_t pai_utf8_len(const char *data, size_t len);
 bool pai_utf8_valid(const char *data, size_t len);
 
