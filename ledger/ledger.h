@@ -1,0 +1,47 @@
+/*
+ * ledger: what happened to every session, in SQLite under the state directory, shared by the
+ * daemons of one user, alive after kill -9. It is the session manager's store (store.h) and the
+ * source of `pai log`.
+ *
+ * A damaged file is set aside (NAME.damaged-TIME), said once, and a new one is begun. Never
+ * environment values; arguments only when asked for.
+ */
+#ifndef PAI_LEDGER_LEDGER_H
+#define PAI_LEDGER_LEDGER_H
+
+#include "providers/base/json.h"
+#include "providers/session/store.h"
+
+struct pai_ledger;
+
+struct pai_ledger_command {
+	const char *key;
+	const struct pai_session_identity *identity;
+	uint64_t generation;
+	const char *cwd;
+	const char *command; /* the first word, or all of it with log_arguments */
+	int64_t started_ms, duration_ms;
+	const char *source;  /* "command" or "pai" */
+	const char *outcome; /* exited, not-started, unknown */
+	int exit_code;       /* -1: none */
+	uint64_t stdin_bytes, stdout_bytes, stderr_bytes;
+	const char *spool; /* NULL: none */
+};
+/* `path` is the database file; its directory exists, 0700. `scope` separates provider
+ * configurations that share it (the daemon's instance name). *was_damaged may be NULL. */
+int pai_ledger_open(const char *path, const char *scope, bool *was_damaged, struct pai_ledger **ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+void pai_ledger_close(struct pai_ledger *l); /* NULL is fine */
+/* The store; pai_store_free() of it closes the ledger's reference, which is counted. */
+struct pai_store *pai_ledger_store(struct pai_ledger *l);
+int pai_ledger_command_add(
+    struct pai_ledger *l, const struct pai_ledger_command *c, struct pai_err *err) PAI_WARN_UNUSED;
+/* The identity in which the key's last command ran; false when there was none. */
+bool pai_ledger_last_command(
+    struct pai_ledger *l, const char *key, struct pai_session_identity *ret);
+/* Newest first, events and commands together, as an array of objects; key NULL: all; before 0: from
+ * the newest. */
+int pai_ledger_log(struct pai_ledger *l, const char *key, size_t limit, int64_t before_id,
+    struct pai_json **ret, struct pai_err *err) PAI_WARN_UNUSED;
+
+#endif

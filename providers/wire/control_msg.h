@@ -1,0 +1,55 @@
+/*
+ * control_msg: what the clients (pai-exec, pai, tools) say to a daemon on its socket, beside the
+ * exec frames of exec_msg.h. fusefs/PROTOCOL.md specifies it; this is the codec. No I/O.
+ *
+ * A connection opens with HELLO each way. Then either one EXEC (the exec frames follow with its
+ * id), or any number of REQUESTs, each answered by exactly one REPLY or ERROR with its id, in any
+ * order. JSON payloads are objects of at most PAI_CONTROL_JSON_MAX bytes.
+ */
+#ifndef PAI_WIRE_CONTROL_MSG_H
+#define PAI_WIRE_CONTROL_MSG_H
+
+#include <stdint.h>
+
+#include "providers/base/buf.h"
+#include "providers/wire/exec_msg.h"
+#include "providers/wire/frame.h"
+
+enum pai_control_msg_type {
+	PAI_MSG_HELLO = 0x20,   /* both: u32 magic, u16 version, then JSON: see PROTOCOL.md */
+	PAI_MSG_REQUEST = 0x21, /* -> JSON {"op": ...} */
+	PAI_MSG_REPLY = 0x22,   /* <- JSON */
+	PAI_MSG_ERROR = 0x23,   /* <- JSON of pai_json_from_err(): the request, or the EXEC, failed:
+				   nothing   ran, unless "outcome" says "unknown" */
+	PAI_MSG_EXEC = 0x24,    /* -> struct pai_control_exec; then exec frames, without START */
+	PAI_MSG_STATUS = 0x25,  /* <- JSON: what --status-fd prints; follows every EXIT, FAILED and
+				   ERROR of an  EXEC, and ends it */
+	PAI_MSG_NOTICE =
+	    0x26, /* <- JSON {"environmentReset":true,...}: before the output it concerns */
+};
+#define PAI_CONTROL_MAGIC 0x43494150u /* "PAIC" */
+#define PAI_CONTROL_VERSION 1
+#define PAI_CONTROL_JSON_MAX ((1u << 20) - 64)
+
+struct pai_control_exec {
+	char *key;      /* raw session key; never empty */
+	bool stale_cwd; /* the caller stands in a directory that is gone: report the reset, run in
+			   cwd */
+	bool no_retry;
+	uint32_t caller_sid; /* the caller's POSIX session, and its leader's start time: who is */
+	uint64_t caller_sid_started; /* told of a reset (0 when unknown) */
+	struct pai_exec_start start; /* cwd: absolute sandbox path */
+};
+void pai_control_exec_fini(struct pai_control_exec *e);
+int pai_control_put_exec(
+    struct pai_buf *out, uint32_t id, const struct pai_control_exec *e) PAI_WARN_UNUSED;
+int pai_control_get_exec(struct pai_view payload, struct pai_control_exec *ret) PAI_WARN_UNUSED;
+/* HELLO: `json` is the text after magic and version. */
+int pai_control_put_hello(struct pai_buf *out, const char *json) PAI_WARN_UNUSED;
+int pai_control_get_hello(
+    struct pai_view payload, uint16_t *version, struct pai_view *json) PAI_WARN_UNUSED;
+/* Any JSON message. */
+int pai_control_put_json(
+    struct pai_buf *out, uint8_t type, uint32_t id, const char *json) PAI_WARN_UNUSED;
+
+#endif

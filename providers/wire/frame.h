@@ -1,0 +1,37 @@
+/*
+ * frame: the one envelope of every byte stream of this project (the line to a helper, the control
+ * socket): u32 length, u8 type, u32 request id, payload; little-endian; length counts what follows
+ * it and is checked against PAI_FRAME_MAX before anything is reserved. Bytes only, no I/O.
+ */
+#ifndef PAI_WIRE_FRAME_H
+#define PAI_WIRE_FRAME_H
+
+#include <stdint.h>
+
+#include "providers/base/buf.h"
+
+#define PAI_FRAME_HEADER 9u /* bytes before the payload */
+#define PAI_FRAME_DATA_MAX                                                                         \
+	(256u << 10) /* a data frame's bytes: a small request waits for one such chunk */
+#define PAI_FRAME_MAX                                                                              \
+	(1u << 20) /* length field's limit: START with a big argv, JSON replies in parts */
+
+struct pai_frame {
+	uint8_t type;
+	uint32_t id;
+	struct pai_view payload; /* into the decoder's buffer: valid until the next call on it */
+};
+/* Appends a whole frame. -EMSGSIZE past the frame's or the buffer's limit. */
+int pai_frame_put(struct pai_buf *out, uint8_t type, uint32_t id, const void *payload,
+    size_t len) PAI_WARN_UNUSED;
+/* For payloads built in place: begin, append the payload to `out`, end. begin returns the offset
+ * for end, or a negative errno. */
+ssize_t pai_frame_begin(struct pai_buf *out, uint8_t type, uint32_t id) PAI_WARN_UNUSED;
+int pai_frame_end(struct pai_buf *out, ssize_t begun) PAI_WARN_UNUSED;
+/*
+ * Takes the next whole frame from the front of in[*at..]: 1 and *at moved past it, 0 when more
+ * bytes are needed, -EPROTO when the length is impossible.
+ */
+int pai_frame_next(const struct pai_buf *in, size_t *at, struct pai_frame *ret) PAI_WARN_UNUSED;
+
+#endif
