@@ -81,7 +81,7 @@ int pai_err_limit(
     struct pai_err *err, enum pai_errcode code, uint64_t limit_bytes, const char *what);
 /* SYS with the current errno; "what: strerror". ENOMEM becomes NO_MEMORY. */
 int pai_err_sys(struct pai_err *err, const char *fmt, ...) PAI_PRINTF(2, 3);
-/* SYS with a given positive errno. */
+/* The same with a given positive errno. */
 int pai_err_errno(struct pai_err *err, int errnum, const char *fmt, ...) PAI_PRINTF(3, 4);
 int pai_err_no_memory(struct pai_err *err);
 /* Puts "prefix: " before the message and keeps all else; returns -errnum. */

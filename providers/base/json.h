@@ -1,7 +1,7 @@
 /*
  * json: the project's only user of cJSON. Values are `struct pai_json`, trees owned by their root.
- * Parsing is bounded in size and depth and refuses trailing bytes, duplicate keys and NUL in
- * strings.
+ * Parsing is bounded in size and depth and refuses trailing bytes, duplicate keys, NUL in strings
+ * and text that is not UTF-8.
  */
 #ifndef PAI_BASE_JSON_H
 #define PAI_BASE_JSON_H
@@ -16,7 +16,7 @@
 
 struct pai_json;
 
-/* err is PROTOCOL with the offset. */
+/* err is PROTOCOL with the offset, or NO_MEMORY. */
 int pai_json_parse(const char *text, size_t len, size_t max_depth, struct pai_json **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
 void pai_json_free(struct pai_json *j);
@@ -35,22 +35,26 @@ int pai_json_set_bool(struct pai_json *obj, const char *key, bool value) PAI_WAR
 int pai_json_set_null(struct pai_json *obj, const char *key) PAI_WARN_UNUSED;
 int pai_json_set_map(
     struct pai_json *obj, const char *key, const struct pai_strmap *m) PAI_WARN_UNUSED;
-/* Takes `take_value` in every case, also on failure. */
+/* Setting a key again replaces it. Takes `take_value` in every case, also on failure. */
 int pai_json_set(
     struct pai_json *obj, const char *key, struct pai_json *take_value) PAI_WARN_UNUSED;
 int pai_json_push(struct pai_json *arr, struct pai_json *take_value) PAI_WARN_UNUSED;
 int pai_json_push_str(struct pai_json *arr, const char *value) PAI_WARN_UNUSED;
 
-/* Getters take NULL and the wrong type: NULL, or the fallback. */
+/* Getters take NULL and the wrong type: NULL, or the fallback. A number with a fraction or beyond
+ * 2^53 is the wrong type. */
 const struct pai_json *pai_json_get(const struct pai_json *obj, const char *key);
 const char *pai_json_str(const struct pai_json *obj, const char *key);
 int64_t pai_json_num(const struct pai_json *obj, const char *key, int64_t fallback);
 bool pai_json_bool(const struct pai_json *obj, const char *key, bool fallback);
 bool pai_json_is_null(const struct pai_json *obj, const char *key); /* absent is null too */
+/* An absent map is empty; -EINVAL when it is not a map of strings. *ret is replaced. */
 int pai_json_map(
     const struct pai_json *obj, const char *key, struct pai_strmap *ret) PAI_WARN_UNUSED;
 size_t pai_json_count(const struct pai_json *array_or_object);
 const struct pai_json *pai_json_at(const struct pai_json *array_or_object, size_t i);
+/* The one after `member`: pai_json_at() walks from the start each time. */
+const struct pai_json *pai_json_next(const struct pai_json *member);
 const char *pai_json_name(const struct pai_json *member); /* its key inside an object */
 const char *pai_json_text(const struct pai_json *value);  /* a string value */
 bool pai_json_is_object(const struct pai_json *value);

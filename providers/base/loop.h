@@ -17,7 +17,7 @@ typedef void (*pai_loop_fn)(void *arg);
 
 struct pai_loop *pai_loop_new(struct pai_err *err);
 void pai_loop_free(struct pai_loop *l); /* not running; posted work that has not run is dropped */
-/* Runs until stopped. */
+/* Runs until stopped; a stop that came before the run ends it at once. */
 int pai_loop_run(struct pai_loop *l, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_loop_stop(struct pai_loop *l);
 /* Runs fn(arg) on the loop's thread, in order of posting. 0 or -ENOMEM. */

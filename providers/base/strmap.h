@@ -34,6 +34,7 @@ int pai_strmap_set(struct pai_strmap *m, const char *key, const char *value) PAI
 int pai_strmap_set_pair(struct pai_strmap *m, const char *pair) PAI_WARN_UNUSED;
 /* The value, borrowed, or NULL. A NULL map is empty. */
 const char *pai_strmap_get(const struct pai_strmap *m, const char *key);
+/* Replaces what `to` held; a NULL `from` is empty. */
 int pai_strmap_copy(struct pai_strmap *to, const struct pai_strmap *from) PAI_WARN_UNUSED;
 /* Whether every entry of `wanted` is in `m` with the same value. NULL `wanted`: true. */
 bool pai_strmap_includes(const struct pai_strmap *m, const struct pai_strmap *wanted);
