@@ -1,0 +1,235 @@
+# Everything is found by wildcard: a new source, test or program needs no edit here.
+#   VARIANT  debug (default, -O2 -g), asan, tsan, fuzz, coverage
+#   CC       gcc (default) or clang
+VARIANT ?= debug
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(VARIANT),fuzz)
+CC := clang
+endif
+BUILD := build/$(VARIANT)$(if $(findstring clang,$(CC)),$(if $(filter fuzz,$(VARIANT)),,-clang))
+MNT ?= $(HOME)/pai
+PREFIX ?= /usr/local
+VERSION := 0.1.0
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings \
+	-Wpointer-arith -Wformat=2 -Wimplicit-fallthrough -Werror
+CPPFLAGS += -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I.
+CFLAGS ?= -O2 -g
+ALL_CFLAGS = -std=gnu17 $(WARN) $(CFLAGS) -fno-common -fstack-protector-strong -fPIE -pthread \
+	-ffile-prefix-map=$(CURDIR)=. -MMD -MP $(VARIANT_FLAGS)
+ALL_LDFLAGS = -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed $(VARIANT_FLAGS) $(LDFLAGS)
+
+VARIANT_FLAGS.debug := -D_FORTIFY_SOURCE=2
+VARIANT_FLAGS.asan := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
+	-fno-sanitize-recover=all
+VARIANT_FLAGS.tsan := -O1 -fno-omit-frame-pointer -fsanitize=thread
+VARIANT_FLAGS.fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+VARIANT_FLAGS.coverage := -O0 --coverage -fprofile-update=atomic
+ifeq ($(origin VARIANT_FLAGS.$(VARIANT)),undefined)
+$(error unknown VARIANT '$(VARIANT)': expected debug, asan, tsan, fuzz or coverage)
+endif
+VARIANT_FLAGS := $(VARIANT_FLAGS.$(VARIANT))
+
+FUSE_CFLAGS := $(shell pkg-config --cflags fuse3 2>/dev/null) -DFUSE_USE_VERSION=314
+LIBS := -lfuse3 -lsqlite3 -lcjson -lmd -ldl
+
+# Layers, lowest first: one archive for the folders of each. Mains are not in archives.
+LAYERS := base wire workspace providers session ledger conformance fusefs execshim
+DIRS.base := providers/base
+DIRS.wire := providers/wire
+DIRS.workspace := providers/workspace providers/helper
+DIRS.providers := providers providers/transport providers/memory providers/local \
+	providers/docker providers/ssh providers/e2b providers/gke
+DIRS.session := providers/session
+DIRS.ledger := ledger
+DIRS.conformance := providers/conformance
+DIRS.fusefs := fusefs
+DIRS.execshim := execshim execshim/tools
+
+objs = $(patsubst %.c,$(BUILD)/%.o,$(1))
+is_main = $(filter %/main.c %_main.c,$(1))
+not_main = $(filter-out %/main.c %_main.c,$(1))
+layer_sources = $(call not_main,$(foreach d,$(DIRS.$(1)),$(wildcard $(d)/*.c)))
+lib = $(BUILD)/libpai-$(1).a
+ALL_ARCHIVES := $(foreach l,$(LAYERS),$(call lib,$(l)))
+GROUP := -Wl,--start-group $(ALL_ARCHIVES) -Wl,--end-group
+
+# What a loaded provider may call: kept whole and exported.
+HOST_LAYERS := base wire workspace providers
+HOST_ARCHIVES := $(foreach l,$(HOST_LAYERS),$(call lib,$(l)))
+HOST_LINK := -rdynamic -Wl,--whole-archive $(HOST_ARCHIVES) -Wl,--no-whole-archive $(GROUP)
+EXEC_LINK := $(foreach l,execshim wire base,$(call lib,$(l)))
+HELPER_LINK := $(foreach l,workspace wire base,$(call lib,$(l)))
+
+# program main link-with
+PROGRAM_TABLE := paifs:fusefs/main.c:HOST_LINK pai-exec:execshim/pai_exec_main.c:EXEC_LINK \
+	pai:execshim/pai_main.c:EXEC_LINK pai-helper:providers/helper/main.c:HELPER_LINK \
+	pai-conformance:providers/conformance/main.c:HOST_LINK
+field = $(word $(2),$(subst :, ,$(1)))
+PROGRAMS := $(foreach p,$(PROGRAM_TABLE),$(if $(wildcard $(call field,$(p),2)),\
+	$(BUILD)/$(call field,$(p),1)))
+
+UNIT_AREAS := $(sort $(patsubst tests/unit/%/,%,$(dir $(wildcard tests/unit/*/test_*.c))))
+UNIT_BINS := $(UNIT_AREAS:%=$(BUILD)/tests/unit-%)
+FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_BINS := $(FUZZ_NAMES:%=$(BUILD)/tests/fuzz-%)
+REPLAY_BINS := $(FUZZ_NAMES:%=$(BUILD)/tests/replay-%)
+# Plain-main programs, each linked with everything: tests/stress/x.c is build/.../tests/stress-x.
+MAIN_BINS := $(foreach k,stress bench integration torture,\
+	$(patsubst tests/$(k)/%.c,$(BUILD)/tests/$(k)-%,$(wildcard tests/$(k)/*.c)))
+PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/%.so,$(wildcard tests/plugins/*.c))
+
+# make V=1 shows the commands.
+Q := $(if $(V),,@)
+say = @$(if $(V),true,echo "  $(1) $@")
+
+.DEFAULT_GOAL := all
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: $(PROGRAMS) $(ALL_ARCHIVES) ## build the programs and libraries (default)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
+
+$(BUILD)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(CPPFLAGS) $(EXTRA) $(ALL_CFLAGS) -c -o $@ $<
+
+# fuse is named in one folder; tests include that folder's headers.
+$(BUILD)/fusefs/%.o $(BUILD)/tests/%.o: EXTRA := $(FUSE_CFLAGS)
+
+# $(1) layer. An archive is written anew, so that a removed source leaves it.
+define layer_rule
+$(call lib,$(1)): $(call objs,$(call layer_sources,$(1)))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	$$(call say,AR)
+	$$(Q)$$(AR) rcsD $$@ $$^
+endef
+$(foreach l,$(LAYERS),$(eval $(call layer_rule,$(l))))
+
+# $(1) program $(2) main $(3) name of the variable with what it links
+define program_rule
+$(BUILD)/$(1): $(call objs,$(2)) $$(filter %.a,$$($(3)))
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $$($(3)) $$(LIBS)
+endef
+$(foreach p,$(PROGRAM_TABLE),$(eval $(call program_rule,$(call field,$(p),1),$(call \
+	field,$(p),2),$(call field,$(p),3))))
+
+# $(1) area
+define unit_rule
+$(BUILD)/tests/unit-$(1): $(call objs,$(wildcard tests/unit/$(1)/*.c)) $$(ALL_ARCHIVES)
+	@mkdir -p $$(@D)
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(GROUP) $$(LIBS) -lcriterion
+endef
+$(foreach a,$(UNIT_AREAS),$(eval $(call unit_rule,$(a))))
+
+$(BUILD)/tests/fuzz-%: $(BUILD)/tests/fuzz/fuzz_%.o $(ALL_ARCHIVES)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $< $(GROUP) $(LIBS)
+
+$(BUILD)/tests/replay-%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ALL_ARCHIVES)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(GROUP) $(LIBS)
+
+# $(1) folder
+define main_rule
+$(BUILD)/tests/$(1)-%: $(BUILD)/tests/$(1)/%.o $$(ALL_ARCHIVES)
+	@mkdir -p $$(@D)
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $$(GROUP) $$(LIBS)
+endef
+$(foreach k,stress bench integration torture,$(eval $(call main_rule,$(k))))
+
+# A plugin takes pai_* from the program that loads it.
+$(BUILD)/tests/%.so: tests/plugins/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fPIE,$(ALL_CFLAGS)) -fPIC -shared -o $@ $<
+
+.PHONY: all help build-tests unit integration lint fuzz-replay fuzz asan tsan coverage check \
+	check-fast check-long bench up down install format deps clean
+
+TEST_BINS := $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(PLUGINS)
+build-tests: all $(TEST_BINS) ## build every test program too
+
+RUN := PAI_BUILD=$(BUILD) tests/run
+unit: build-tests ## unit tests
+	$(RUN) unit
+integration: build-tests ## integration tests
+	$(RUN) integration
+lint: ## layer law, headers, function sizes, banned calls, format
+	$(RUN) lint
+fuzz-replay: build-tests ## the fuzz corpus as a normal test
+	$(RUN) fuzz-replay
+fuzz: ## build the libFuzzer programs (clang)
+	$(MAKE) VARIANT=fuzz fuzz-bins
+fuzz-bins: $(FUZZ_BINS)
+asan: ## unit tests and corpus under address and undefined sanitizers
+	$(MAKE) VARIANT=asan build-tests
+	$(RUN) asan
+tsan: ## the plain-main stress programs under the thread sanitizer
+	$(MAKE) VARIANT=tsan build-tests
+	$(RUN) tsan
+check: deps ## everything in its short form
+	$(MAKE) build-tests
+	$(RUN) check
+check-fast: build-tests ## under a minute once built: lint, unit, fast integration
+	$(RUN) check-fast
+check-long: deps ## everything at full length
+	$(MAKE) build-tests
+	PAI_LONG=1 $(RUN) check-long
+coverage: ## line coverage of the unit tests
+	$(MAKE) VARIANT=coverage build-tests
+	find build/coverage -name '*.gcda' -delete
+	PAI_BUILD=build/coverage tests/run unit
+	lcov -q -c -d build/coverage --no-external -b . -o build/coverage/all.info
+	lcov -q -r build/coverage/all.info '*/tests/*' -o build/coverage/lines.info
+	lcov --list build/coverage/lines.info
+bench: all ## benchmarks, as ratios to peers in one run
+	PAI_BUILD=$(BUILD) tests/bench/run
+
+up: deps all ## mount `local` at $(MNT) and show it working
+	contrib/up.sh up $(BUILD) $(MNT)
+down: ## undo `make up`
+	contrib/up.sh down $(BUILD) $(MNT)
+
+BINDIR := $(DESTDIR)$(PREFIX)/bin
+LIBDIR := $(DESTDIR)$(PREFIX)/lib
+INCDIR := $(DESTDIR)$(PREFIX)/include/paifs
+PUBLIC_HEADERS = $(sort $(shell echo '$(patsubst %,\#include "%"\n,$(wildcard \
+	providers/provider.h providers/provider_ops.h))' | sed 's/\\n */\n/g' | \
+	$(CC) $(CPPFLAGS) -MM -MT x -x c - | tr ' \\' '\n\n' | grep '^providers/'))
+
+$(BUILD)/libpaiprovider.a: $(call objs,$(foreach l,$(HOST_LAYERS),$(call layer_sources,$(l))))
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcsD $@ $^
+
+install: all $(BUILD)/libpaiprovider.a ## install to $(DESTDIR)$(PREFIX)
+	install -d $(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(DESTDIR)$(PREFIX)/sbin
+	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(BINDIR))
+	ln -sf ../bin/paifs $(DESTDIR)$(PREFIX)/sbin/mount.fuse.paifs
+	install -m 644 $(BUILD)/libpaiprovider.a $(LIBDIR)
+	$(foreach h,$(PUBLIC_HEADERS),install -D -m 644 $(h) $(INCDIR)/$(h) &&) true
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' contrib/paifs-provider.pc.in \
+		> $(LIBDIR)/pkgconfig/paifs-provider.pc
+
+format: ## clang-format every source in place
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+deps: ## install the Debian packages that are missing
+	contrib/deps.sh
+
+clean: ## remove build/
+	rm -rf build
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
