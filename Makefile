@@ -68,8 +68,8 @@ PROGRAM_TABLE := paifs:fusefs/main.c:HOST_LINK pai-exec:execshim/pai_exec_main.c
 	pai:execshim/pai_main.c:EXEC_LINK pai-helper:providers/helper/main.c:HELPER_LINK \
 	pai-conformance:providers/conformance/main.c:HOST_LINK
 field = $(word $(2),$(subst :, ,$(1)))
-PROGRAMS := $(foreach p,$(PROGRAM_TABLE),$(if $(wildcard $(call field,$(p),2)),\
-	$(BUILD)/$(call field,$(p),1)))
+PROGRAMS := $(strip $(foreach p,$(PROGRAM_TABLE),$(if $(wildcard $(call field,$(p),2)),\
+	$(BUILD)/$(call field,$(p),1))))
 
 UNIT_AREAS := $(sort $(patsubst tests/unit/%/,%,$(dir $(wildcard tests/unit/*/test_*.c))))
 UNIT_BINS := $(UNIT_AREAS:%=$(BUILD)/tests/unit-%)
@@ -83,7 +83,7 @@ PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/%.so,$(wildcard tests/plu
 
 # make V=1 shows the commands.
 Q := $(if $(V),,@)
-say = @$(if $(V),true,echo "  $(1) $@")
+say = @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),true,echo "  $(1) $@")
 
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -156,9 +156,11 @@ $(BUILD)/tests/%.so: tests/plugins/%.c Makefile
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fPIE,$(ALL_CFLAGS)) -fPIC -shared -o $@ $<
 
 .PHONY: all help build-tests unit integration lint fuzz-replay fuzz asan tsan coverage check \
-	check-fast check-long bench up down install format deps clean
+	check-fast check-long bench up down install format deps test-deps clean stress-bins fuzz-bins
 
 TEST_BINS := $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(PLUGINS)
+stress-bins: $(filter $(BUILD)/tests/stress-%,$(MAIN_BINS))
+fuzz-bins: $(FUZZ_BINS)
 build-tests: all $(TEST_BINS) ## build every test program too
 
 RUN := PAI_BUILD=$(BUILD) tests/run
@@ -172,20 +174,17 @@ fuzz-replay: build-tests ## the fuzz corpus as a normal test
 	$(RUN) fuzz-replay
 fuzz: ## build the libFuzzer programs (clang)
 	$(MAKE) VARIANT=fuzz fuzz-bins
-fuzz-bins: $(FUZZ_BINS)
 asan: ## unit tests and corpus under address and undefined sanitizers
 	$(MAKE) VARIANT=asan build-tests
 	$(RUN) asan
 tsan: ## the plain-main stress programs under the thread sanitizer
-	$(MAKE) VARIANT=tsan build-tests
+	$(MAKE) VARIANT=tsan stress-bins
 	$(RUN) tsan
-check: deps ## everything in its short form
-	$(MAKE) build-tests
+check: test-deps ## everything in its short form
 	$(RUN) check
 check-fast: build-tests ## under a minute once built: lint, unit, fast integration
 	$(RUN) check-fast
-check-long: deps ## everything at full length
-	$(MAKE) build-tests
+check-long: test-deps ## everything at full length
 	PAI_LONG=1 $(RUN) check-long
 coverage: ## line coverage of the unit tests
 	$(MAKE) VARIANT=coverage build-tests
@@ -227,7 +226,9 @@ format: ## clang-format every source in place
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 deps: ## install the Debian packages that are missing
-	contrib/deps.sh
+	contrib/deps.sh build
+test-deps: ## and those that the tests need
+	contrib/deps.sh build test
 
 clean: ## remove build/
 	rm -rf build

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Installs the Debian packages that are missing: deps.sh SET..., with sudo when not root.
+set -eu
+
+build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev libsqlite3-dev
+	bubblewrap"
+test="libcriterion-dev clang clang-format universal-ctags python3 git rsync sqlite3 attr vim
+	procps psmisc util-linux e2fsprogs stress-ng"
+
+wanted=
+for set in "$@"; do
+	case $set in
+	build) wanted="$wanted $build" ;;
+	test) wanted="$wanted $test" ;;
+	*)
+		echo "deps.sh: expected build or test, not '$set'" >&2
+		exit 2
+		;;
+	esac
+done
+
+missing=
+for package in $wanted; do
+	status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+	[ "$status" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+	echo "deps.sh: no apt-get here; install by hand what these Debian packages hold:$missing" >&2
+	exit 1
+fi
+sudo=
+if [ "$(id -u)" != 0 ]; then
+	sudo=sudo
+fi
+export DEBIAN_FRONTEND=noninteractive
+# A list that was never fetched, or is older than the mirror, is fetched once.
+# shellcheck disable=SC2086
+$sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 || {
+	$sudo apt-get update
+	$sudo apt-get install -y --no-install-recommends $missing
+}
