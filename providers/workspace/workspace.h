@@ -260,7 +260,11 @@ enum pai_ws_caps {
 struct pai_ws {
 	const struct pai_ws_ops *ops;
 	uint32_t caps;
-	int refs;                           /* atomic */
+	int refs; /* atomic */
+	/* Atomic, set for good by the server: the sandbox is gone (its nonce lost its last link, or
+	 * revoke). Every request is checked against it after it ran, looking as well as changing,
+	 * and answers ESTALE. */
+	int gone;
 	uint64_t counters[PAI_WS_OP_COUNT]; /* requests by op, atomic: "count requests, not
 					       instructions" */
 };
