@@ -113,6 +113,12 @@ PAI_DEFINE_AUTO(struct pai_provider, pai_provider_free)
 
 const char *pai_sandbox_id(const struct pai_sandbox *sb);
 const char *pai_sandbox_incarnation(const struct pai_sandbox *sb);
+enum pai_sandbox_flag {
+	/* The workspace is a directory that the user named (a template): kill leaves it as it is,
+	 * so a session on it can't be reset to a fresh one. */
+	PAI_SANDBOX_BORROWED_WORKSPACE = 1 << 0,
+};
+uint32_t pai_sandbox_flags(const struct pai_sandbox *sb);
 /* Drops this handle; the sandbox lives on. No call on it may be running. NULL is fine. */
 void pai_sandbox_free(struct pai_sandbox *sb);
 PAI_DEFINE_AUTO(struct pai_sandbox, pai_sandbox_free)

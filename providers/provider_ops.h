@@ -63,6 +63,7 @@ struct pai_sandbox {
 	struct pai_provider *provider;
 	char *id;          /* freed by the ops->free of the implementer */
 	char *incarnation; /* as above */
+	uint32_t flags;    /* enum pai_sandbox_flag; a decorator copies them */
 };
 
 /* A provider in a shared object exports one symbol, `pai_provider_plugin`, of this type. */
