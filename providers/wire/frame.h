@@ -7,6 +7,7 @@
 #define PAI_WIRE_FRAME_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "providers/base/buf.h"
 
@@ -33,5 +34,13 @@ int pai_frame_end(struct pai_buf *out, ssize_t begun) PAI_WARN_UNUSED;
  * bytes are needed, -EPROTO when the length is impossible.
  */
 int pai_frame_next(const struct pai_buf *in, size_t *at, struct pai_frame *ret) PAI_WARN_UNUSED;
+/*
+ * For data that is handed on before its frame is whole: 1 when the header at in[at..] is there,
+ * with *payload_len what it announces and ret->payload the part that has come; 0, -EPROTO as above.
+ */
+int pai_frame_peek(const struct pai_buf *in, size_t at, struct pai_frame *ret,
+    size_t *payload_len) PAI_WARN_UNUSED;
+/* The header alone, for a payload that lies elsewhere. payload_len has been checked. */
+void pai_frame_header(char out[PAI_FRAME_HEADER], uint8_t type, uint32_t id, size_t payload_len);
 
 #endif
