@@ -204,9 +204,9 @@ down: ## undo `make up`
 BINDIR := $(DESTDIR)$(PREFIX)/bin
 LIBDIR := $(DESTDIR)$(PREFIX)/lib
 INCDIR := $(DESTDIR)$(PREFIX)/include/paifs
-PUBLIC_HEADERS = $(sort $(shell echo '$(patsubst %,\#include "%"\n,$(wildcard \
-	providers/provider.h providers/provider_ops.h))' | sed 's/\\n */\n/g' | \
-	$(CC) $(CPPFLAGS) -MM -MT x -x c - | tr ' \\' '\n\n' | grep '^providers/'))
+# The contract's two headers and what they include.
+PUBLIC_HEADERS = $(filter providers/%,$(shell $(CC) $(CPPFLAGS) -MM -x c \
+	-include providers/provider.h -include providers/provider_ops.h /dev/null))
 
 $(BUILD)/libpaiprovider.a: $(call objs,$(foreach l,$(HOST_LAYERS),$(call layer_sources,$(l))))
 	@rm -f $@

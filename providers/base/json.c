@@ -4,14 +4,18 @@
  */
 #include "providers/base/json.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+
+#include <cjson/cJSON.h>
 
 #include "providers/base/buf.h"
 #include "providers/base/printable.h"
 
 #define EXACT_MAX 9007199254740992.0 /* 2^53: beyond it a double skips integers */
+/* cJSON 1.7.15 prints 15 digits whenever they are "close enough": longer numbers go in as text. */
+#define CJSON_EXACT_MAX 1000000000000000
 static const char replacement[] = "\xEF\xBF\xBD";
 
 /* The cast is the type: a pai_json is never defined. */
@@ -246,7 +250,13 @@ int pai_json_set_str(struct pai_json *obj, const char *key, const char *value)
 
 int pai_json_set_num(struct pai_json *obj, const char *key, int64_t value)
 {
-	return pai_json_set(obj, key, wrap(cJSON_CreateNumber((double)value)));
+	char digits[32];
+
+	if (value > -CJSON_EXACT_MAX && value < CJSON_EXACT_MAX) {
+		return pai_json_set(obj, key, wrap(cJSON_CreateNumber((double)value)));
+	}
+	(void)snprintf(digits, sizeof(digits), "%lld", (long long)value);
+	return pai_json_set(obj, key, wrap(cJSON_CreateRaw(digits)));
 }
 
 int pai_json_set_bool(struct pai_json *obj, const char *key, bool value)
@@ -300,16 +310,24 @@ const char *pai_json_str(const struct pai_json *obj, const char *key)
 	return pai_json_text(pai_json_get(obj, key));
 }
 
+static bool is_number(const cJSON *value)
+{
+	return cJSON_IsNumber(value) || cJSON_IsRaw(value);
+}
+
 int64_t pai_json_num(const struct pai_json *obj, const char *key, int64_t fallback)
 {
 	const cJSON *value = node(pai_json_get(obj, key));
+	double d;
 
-	if (!cJSON_IsNumber(value) ||
-	    !(value->valuedouble >= -EXACT_MAX && value->valuedouble <= EXACT_MAX) ||
-	    value->valuedouble != (double)(int64_t)value->valuedouble) {
+	if (!is_number(value)) {
 		return fallback;
 	}
-	return (int64_t)value->valuedouble;
+	d = cJSON_IsRaw(value) ? strtod(value->valuestring, NULL) : value->valuedouble;
+	if (!(d >= -EXACT_MAX && d <= EXACT_MAX) || d != (double)(int64_t)d) {
+		return fallback;
+	}
+	return (int64_t)d;
 }
 
 bool pai_json_bool(const struct pai_json *obj, const char *key, bool fallback)
@@ -377,7 +395,7 @@ bool pai_json_is_object(const struct pai_json *value)
 
 bool pai_json_is_number(const struct pai_json *value)
 {
-	return cJSON_IsNumber(node(value));
+	return is_number(node(value));
 }
 
 bool pai_json_is_bool(const struct pai_json *value)

@@ -28,7 +28,8 @@ char *pai_json_print(const struct pai_json *j, bool indented);
 struct pai_json *pai_json_object(void); /* NULL without memory, here and below */
 struct pai_json *pai_json_array(void);
 /* Setters take NULL objects and latch nothing: -ENOMEM. Strings that are not UTF-8 are stored with
- * U+FFFD for each bad byte. Numbers are exact up to 2^53. A NULL string is null. */
+ * U+FFFD for each bad byte. Numbers are written exactly and read back up to 2^53. A NULL string is
+ * null. */
 int pai_json_set_str(struct pai_json *obj, const char *key, const char *value) PAI_WARN_UNUSED;
 int pai_json_set_num(struct pai_json *obj, const char *key, int64_t value) PAI_WARN_UNUSED;
 int pai_json_set_bool(struct pai_json *obj, const char *key, bool value) PAI_WARN_UNUSED;

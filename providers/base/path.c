@@ -93,7 +93,7 @@ char *pai_path_join(const char *dir, const char *name)
 static int open_step(int dirfd, const char *name)
 {
 	struct open_how how = {
-	    .flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+	    .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
 	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
 	};
 
