@@ -79,6 +79,11 @@ REPLAY_BINS := $(FUZZ_NAMES:%=$(BUILD)/tests/replay-%)
 # Plain-main programs, each linked with everything: tests/stress/x.c is build/.../tests/stress-x.
 MAIN_BINS := $(foreach k,stress bench integration torture,\
 	$(patsubst tests/$(k)/%.c,$(BUILD)/tests/$(k)-%,$(wildcard tests/$(k)/*.c)))
+# Programs of several files: tests/d/x_main.c is build/.../tests/d-x, tests/d/main.c is d-main; each
+# links the other files of its folder.
+TEST_MAINS := $(wildcard tests/*/main.c tests/*/*_main.c)
+test_main_bin = $(BUILD)/tests/$(subst /,-,$(patsubst tests/%.c,%,$(subst _main.c,.c,$(1))))
+FOLDER_BINS := $(foreach m,$(TEST_MAINS),$(call test_main_bin,$(m)))
 PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/%.so,$(wildcard tests/plugins/*.c))
 
 # make V=1 shows the commands.
@@ -149,6 +154,16 @@ $(BUILD)/tests/$(1)-%: $(BUILD)/tests/$(1)/%.o $$(ALL_ARCHIVES)
 endef
 $(foreach k,stress bench integration torture,$(eval $(call main_rule,$(k))))
 
+# $(1) main
+define test_main_rule
+$(call test_main_bin,$(1)): $(call objs,$(1) $(call not_main,$(wildcard $(dir $(1))*.c))) \
+	$$(ALL_ARCHIVES)
+	@mkdir -p $$(@D)
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(GROUP) $$(LIBS)
+endef
+$(foreach m,$(TEST_MAINS),$(eval $(call test_main_rule,$(m))))
+
 # A plugin takes pai_* from the program that loads it.
 $(BUILD)/tests/%.so: tests/plugins/%.c Makefile
 	@mkdir -p $(@D)
@@ -158,7 +173,7 @@ $(BUILD)/tests/%.so: tests/plugins/%.c Makefile
 .PHONY: all help build-tests unit integration lint fuzz-replay fuzz asan tsan coverage check \
 	check-fast check-long bench up down install format deps test-deps clean stress-bins fuzz-bins
 
-TEST_BINS := $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(PLUGINS)
+TEST_BINS := $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(FOLDER_BINS) $(PLUGINS)
 stress-bins: $(filter $(BUILD)/tests/stress-%,$(MAIN_BINS))
 fuzz-bins: $(FUZZ_BINS)
 build-tests: all $(TEST_BINS) ## build every test program too
