@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -31,7 +32,9 @@ TestSuite(loop, .init = setup, .fini = teardown, .timeout = 20);
 
 static void note(void *arg)
 {
-	strncat(order, arg, sizeof(order) - strlen(order) - 1);
+	size_t used = strlen(order);
+
+	(void)snprintf(order + used, sizeof(order) - used, "%s", (const char *)arg);
 }
 
 static void stop(void *arg)
