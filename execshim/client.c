@@ -1,0 +1,421 @@
+/*
+ * The peer's uid is read from the connected socket: who owns the socket's file, and what the
+ * directory looked like a moment ago, would prove less.
+ */
+#include "execshim/client.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "execshim/locate.h"
+#include "execshim/start.h"
+#include "providers/base/cancel.h"
+#include "providers/base/clock.h"
+#include "providers/base/path.h"
+#include "providers/wire/control_msg.h"
+
+/* One read takes this much: a few data frames, so that a call is paid once per megabyte. */
+#define READ_ROOM (1u << 20)
+/* The largest frame cut off by the end of a read, and the next read. */
+#define IN_MAX (PAI_FRAME_HEADER + PAI_FRAME_MAX + READ_ROOM)
+/* An EXEC and a window of stdin. */
+#define OUT_MAX (4u << 20)
+/* connect() waits only while the daemon's backlog is full. */
+#define CONNECT_S 5
+#define ROOT_RUNTIME_DIR "/run/paifs"
+
+struct pai_client {
+	int fd;
+	struct pai_buf in;
+	size_t at; /* in[..at] has been handed out as frames */
+	struct pai_buf out;
+	size_t sent; /* out[..sent] is gone */
+	uint32_t last_id;
+	struct pai_json *hello;
+};
+
+void pai_client_free(struct pai_client *c)
+{
+	if (!c) {
+		return;
+	}
+	if (c->fd >= 0) {
+		(void)close(c->fd);
+	}
+	pai_buf_fini(&c->in);
+	pai_buf_fini(&c->out);
+	pai_json_free(c->hello);
+	free(c);
+}
+
+const struct pai_json *pai_client_hello(const struct pai_client *c)
+{
+	return c->hello;
+}
+
+int pai_client_fd(const struct pai_client *c)
+{
+	return c->fd;
+}
+
+struct pai_buf *pai_client_out(struct pai_client *c)
+{
+	return &c->out;
+}
+
+size_t pai_client_pending(const struct pai_client *c)
+{
+	return c->out.len - c->sent;
+}
+
+static int lost(struct pai_err *err)
+{
+	return pai_err_unavailable(
+	    err, PAI_REASON_TRANSPORT, NULL, "the daemon closed the connection");
+}
+
+int pai_client_flush(struct pai_client *c, struct pai_err *err)
+{
+	while (pai_client_pending(c) > 0) {
+		ssize_t n = send(c->fd, c->out.data + c->sent, pai_client_pending(c),
+		    MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR) {
+			continue;
+		}
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			/* Keeps the front from growing without end. */
+			pai_buf_consume(&c->out, c->sent);
+			c->sent = 0;
+			return 0;
+		}
+		if (n < 0) {
+			return errno == EPIPE || errno == ECONNRESET
+				   ? lost(err)
+				   : pai_err_sys(err, "send to the daemon");
+		}
+		c->sent += (size_t)n;
+	}
+	pai_buf_clear(&c->out);
+	c->sent = 0;
+	return 0;
+}
+
+int pai_client_fill(struct pai_client *c, struct pai_err *err)
+{
+	ssize_t n;
+
+	pai_buf_consume(&c->in, c->at);
+	c->at = 0;
+	if (pai_buf_reserve(&c->in, READ_ROOM) < 0) {
+		return pai_err_no_memory(err);
+	}
+	do {
+		n = recv(c->fd, c->in.data + c->in.len, READ_ROOM, MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n == 0 || (n < 0 && errno == ECONNRESET)) {
+		return lost(err);
+	}
+	if (n < 0) {
+		return errno == EAGAIN || errno == EWOULDBLOCK
+			   ? 0
+			   : pai_err_sys(err, "receive from the daemon");
+	}
+	c->in.len += (size_t)n;
+	return 1;
+}
+
+int pai_client_next(struct pai_client *c, struct pai_frame *ret, struct pai_err *err)
+{
+	int r = pai_frame_next(&c->in, &c->at, ret);
+
+	return r < 0
+		   ? pai_err_set(err, PAI_E_PROTOCOL, "the daemon sent a frame of no valid length")
+		   : r;
+}
+
+int pai_client_wait(
+    struct pai_client *c, uint64_t deadline_ms, struct pai_frame *ret, struct pai_err *err)
+{
+	const struct pai_call call = {.deadline_ms = deadline_ms};
+
+	for (;;) {
+		short events = POLLIN;
+		int r = pai_client_next(c, ret, err);
+
+		if (r != 0) {
+			return r;
+		}
+		r = pai_client_flush(c, err);
+		if (r < 0) {
+			return r;
+		}
+		events |= pai_client_pending(c) > 0 ? POLLOUT : 0;
+		r = pai_call_poll(&call, c->fd, events, err);
+		if (r < 0) {
+			return pai_err_wrap(err, "the daemon does not answer");
+		}
+		r = pai_client_fill(c, err);
+		if (r < 0) {
+			return r;
+		}
+	}
+}
+
+static int check_peer(int fd, struct pai_err *err)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0) {
+		return pai_err_sys(err, "SO_PEERCRED");
+	}
+	if (peer.uid != geteuid() && peer.uid != 0) {
+		return pai_err_errno(err, EACCES,
+		    "the daemon's socket is served by uid %u, not by you or root",
+		    (unsigned)peer.uid);
+	}
+	return 0;
+}
+
+/* 1: connected. 0: nobody listens there. */
+static int connect_in(const char *dir, const char *name, int *ret_fd, struct pai_err *err)
+{
+	const struct timeval limit = {.tv_sec = CONNECT_S};
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	pai_auto_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int n = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%s.sock", dir, name);
+	int r;
+
+	if (fd < 0) {
+		return pai_err_sys(err, "socket");
+	}
+	if (n < 0 || (size_t)n >= sizeof(addr.sun_path)) {
+		return pai_err_set(
+		    err, PAI_E_INPUT, "'%s/%s.sock' is too long for a socket", dir, name);
+	}
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
+		if (errno == ENOENT || errno == ECONNREFUSED) {
+			return 0;
+		}
+		return errno == EAGAIN
+			   ? pai_err_set(err, PAI_E_TIMEOUT, "the daemon accepts no connection")
+			   : pai_err_sys(err, "connect to '%s'", addr.sun_path);
+	}
+	r = check_peer(fd, err);
+	if (r < 0) {
+		return r;
+	}
+	*ret_fd = PAI_TAKE_FD(fd);
+	return 1;
+}
+
+/* The caller's own daemon, else one that root runs for everybody. */
+static int connect_any(const char *name, int *ret_fd, struct pai_err *err)
+{
+	pai_auto_free char *dir = NULL;
+	int r = pai_runtime_dir(&dir, err);
+
+	r = r < 0 ? r : connect_in(dir, name, ret_fd, err);
+	if (r == 0 && geteuid() != 0) {
+		/* Closed to the caller: as good as absent. */
+		r = connect_in(ROOT_RUNTIME_DIR, name, ret_fd, err);
+		r = r == -EACCES ? 0 : r;
+	}
+	return r;
+}
+
+static int find_daemon(
+    const struct pai_client_target *t, uint64_t deadline_ms, int *ret_fd, struct pai_err *err)
+{
+	char running[80];
+	int r = connect_any(t->daemon, ret_fd, err);
+
+	if (r == 0 && t->start) {
+		int started = pai_daemon_start(t->daemon, deadline_ms, err);
+
+		/* A failed start may have lost against another's: then that one serves. */
+		r = connect_any(t->daemon, ret_fd, started < 0 ? PAI_ERR_IGNORED() : err);
+		if (r <= 0 && started < 0) {
+			return started;
+		}
+	}
+	if (r != 0) {
+		return r < 0 ? r : 0;
+	}
+	pai_client_running(running, sizeof(running));
+	return pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
+	    "no daemon named '%s' runs (running: %s)", t->daemon, running);
+}
+
+static int send_hello(struct pai_client *c, const char *program, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *hello = pai_json_object();
+	pai_auto_free char *text = NULL;
+
+	if (pai_json_set_str(hello, "client", program) < 0 ||
+	    pai_json_set_num(hello, "pid", getpid()) < 0) {
+		return pai_err_no_memory(err);
+	}
+	text = pai_json_print(hello, false);
+	if (!text || pai_control_put_hello(&c->out, text) < 0) {
+		return pai_err_no_memory(err);
+	}
+	return 0;
+}
+
+static int take_hello(struct pai_client *c, uint64_t deadline_ms, struct pai_err *err)
+{
+	struct pai_frame frame;
+	struct pai_view json;
+	uint16_t version;
+	int r = pai_client_wait(c, deadline_ms, &frame, err);
+
+	if (r < 0) {
+		return r;
+	}
+	if (frame.type != PAI_MSG_HELLO ||
+	    pai_control_get_hello(frame.payload, &version, &json) < 0) {
+		return pai_err_set(err, PAI_E_PROTOCOL, "the daemon's greeting is not one");
+	}
+	if (version != PAI_CONTROL_VERSION) {
+		return pai_err_set(err, PAI_E_UNSUPPORTED,
+		    "the daemon speaks version %u of the protocol, this program %u: restart the "
+		    "daemon",
+		    version, PAI_CONTROL_VERSION);
+	}
+	r = pai_json_parse(json.data, json.len, PAI_CLIENT_JSON_DEPTH, &c->hello, err);
+	return r < 0 ? pai_err_wrap(err, "the daemon's greeting") : 0;
+}
+
+static int check_hello(
+    const struct pai_client *c, const struct pai_client_target *t, struct pai_err *err)
+{
+	const char *name = pai_json_str(c->hello, "name");
+	const char *dev = pai_json_str(c->hello, "dev");
+
+	if (!name || strcmp(name, t->daemon) != 0) {
+		return pai_err_set(err, PAI_E_PROTOCOL, "the socket of '%s' is served by '%s'",
+		    t->daemon, name ? name : "");
+	}
+	if (t->dev && (!dev || strcmp(dev, t->dev) != 0)) {
+		return pai_err_set(err, PAI_E_PROTOCOL,
+		    "you stand on device %s, the daemon '%s' serves %s: is this mount a dead one?",
+		    t->dev, t->daemon, dev ? dev : "no mount");
+	}
+	return 0;
+}
+
+int pai_client_open(const struct pai_client_target *t, uint64_t deadline_ms,
+    struct pai_client **ret, struct pai_err *err)
+{
+	pai_auto_client struct pai_client *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c) {
+		return pai_err_no_memory(err);
+	}
+	c->fd = -1;
+	c->in.max = IN_MAX;
+	c->out.max = OUT_MAX;
+	if (!pai_daemon_name_ok(t->daemon)) {
+		return pai_err_set(err, PAI_E_INPUT,
+		    "'%s' cannot be a daemon's name: 1-%d letters, digits, '.', '_', '-'",
+		    t->daemon, PAI_DAEMON_NAME_MAX);
+	}
+	r = find_daemon(t, deadline_ms, &c->fd, err);
+	r = r < 0 ? r : send_hello(c, t->program, err);
+	r = r < 0 ? r : take_hello(c, deadline_ms, err);
+	r = r < 0 ? r : check_hello(c, t, err);
+	if (r < 0) {
+		return r;
+	}
+	*ret = PAI_TAKE(c);
+	return 0;
+}
+
+static int send_request(
+    struct pai_client *c, const char *op, struct pai_json *fields, struct pai_err *err)
+{
+	pai_auto_free char *text = NULL;
+	int r;
+
+	if (!fields || pai_json_set_str(fields, "op", op) < 0) {
+		return pai_err_no_memory(err);
+	}
+	text = pai_json_print(fields, false);
+	if (!text) {
+		return pai_err_no_memory(err);
+	}
+	r = pai_control_put_json(&c->out, PAI_MSG_REQUEST, ++c->last_id, text);
+	return r == -EMSGSIZE ? pai_err_set(err, PAI_E_INPUT, "the request is too large")
+	       : r < 0        ? pai_err_no_memory(err)
+			      : 0;
+}
+
+int pai_client_request(struct pai_client *c, const char *op, struct pai_json *take_fields,
+    uint64_t deadline_ms, struct pai_json **ret, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *fields = take_fields ? take_fields : pai_json_object();
+	pai_auto_json struct pai_json *reply = NULL;
+	struct pai_frame frame;
+	int r = send_request(c, op, fields, err);
+
+	r = r < 0 ? r : pai_client_wait(c, deadline_ms, &frame, err);
+	if (r < 0) {
+		return r;
+	}
+	if (frame.id != c->last_id ||
+	    (frame.type != PAI_MSG_REPLY && frame.type != PAI_MSG_ERROR)) {
+		return pai_err_set(err, PAI_E_PROTOCOL, "the daemon answered something else");
+	}
+	r = pai_json_parse(
+	    frame.payload.data, frame.payload.len, PAI_CLIENT_JSON_DEPTH, &reply, err);
+	if (r < 0) {
+		return pai_err_wrap(err, "the daemon's answer");
+	}
+	if (frame.type == PAI_MSG_ERROR) {
+		return pai_json_to_err(reply, err);
+	}
+	*ret = PAI_TAKE(reply);
+	return 0;
+}
+
+void pai_client_running(char *ret, size_t size)
+{
+	pai_auto_free char *path = NULL;
+	pai_auto_dir DIR *dir = NULL;
+	struct dirent *entry;
+	size_t at = 0;
+
+	(void)snprintf(ret, size, "none");
+	if (pai_runtime_dir(&path, PAI_ERR_IGNORED()) < 0) {
+		return;
+	}
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir))) {
+		size_t len = strlen(entry->d_name);
+		int fd = -1;
+
+		if (len < 6 || strcmp(entry->d_name + len - 5, ".sock") != 0) {
+			continue;
+		}
+		entry->d_name[len - 5] = '\0';
+		/* A socket that a killed daemon left behind has nobody behind it. */
+		if (connect_in(path, entry->d_name, &fd, PAI_ERR_IGNORED()) == 1) {
+			(void)close(fd);
+			at += (size_t)snprintf(
+			    ret + at, size - at, "%s%s", at ? ", " : "", entry->d_name);
+			at = at < size ? at : size - 1;
+		}
+	}
+}

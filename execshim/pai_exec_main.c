@@ -1,0 +1,101 @@
+/* pai-exec: run a command in the sandbox of the session one stands in. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "execshim/exec_options.h"
+#include "execshim/exec_report.h"
+#include "execshim/exec_run.h"
+#include "execshim/version.h"
+#include "providers/base/log.h"
+
+/* A closed standard descriptor must not be the number that the next open() returns: the command's
+ * output would go into the daemon's socket. */
+static void fill_standard_fds(void)
+{
+	for (int fd = 0; fd <= 2; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+			_exit(125);
+		}
+	}
+}
+
+static int find_and_open(const struct pai_exec_options *o, struct pai_target *t,
+    struct pai_client **ret, struct pai_err *err)
+{
+	int r = pai_target_find(&o->target, t, err);
+
+	if (r < 0) {
+		return r;
+	}
+	if (t->place.key[0] == '\0') {
+		return pai_err_set(err, PAI_E_INPUT,
+		    t->by_mount
+			? "you stand in the root of the mount: cd into a session's directory, "
+			  "or name one with -s KEY"
+			: "you stand in no session: cd into a directory of a paifs mount, or "
+			  "name one with -s KEY");
+	}
+	return pai_target_open(t, "pai-exec", true, ret, err);
+}
+
+static void run(const struct pai_exec_options *o, struct pai_exec_result *result)
+{
+	pai_auto_client struct pai_client *c = NULL;
+	struct pai_target t = {.by_mount = false};
+
+	if (find_and_open(o, &t, &c, &result->err) == 0) {
+		pai_exec_run(o, &t, c, result);
+	}
+	pai_target_fini(&t);
+}
+
+/* As the command would have; returns where the caller ignores the signal. */
+static void die_of(int signo)
+{
+	sigset_t set;
+
+	(void)signal(signo, SIG_DFL);
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, signo);
+	(void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+	(void)raise(signo);
+}
+
+int main(int argc, char **argv)
+{
+	struct pai_exec_result result = {.ending = PAI_ENDED_NOT_STARTED, .code = 125};
+	struct pai_exec_options o;
+	void (*old_pipe)(int) = signal(SIGPIPE, SIG_IGN);
+	int parsed;
+	int code;
+
+	fill_standard_fds();
+	pai_log_init("pai-exec");
+	parsed = pai_exec_options_parse(argc, argv, &o, &result.err);
+	if (parsed == 0 && o.mode != PAI_EXEC_RUN) {
+		bool is_help = o.mode == PAI_EXEC_HELP;
+
+		pai_exec_options_fini(&o);
+		return fputs(is_help ? pai_exec_help : "pai-exec " PAI_VERSION "\n", stdout) < 0 ||
+		       fflush(stdout) != 0;
+	}
+	if (parsed == 0) {
+		run(&o, &result);
+	}
+	pai_exec_report_text(&result);
+	if (o.status_fd >= 0) {
+		pai_exec_report_status(&result, o.status_fd);
+	}
+	code = result.die_of ? 128 + result.die_of : result.code;
+	pai_exec_options_fini(&o);
+	pai_exec_result_fini(&result);
+	if (result.die_of && !(result.die_of == SIGPIPE && old_pipe == SIG_IGN)) {
+		die_of(result.die_of);
+	}
+	return code;
+}

@@ -1,0 +1,29 @@
+/*
+ * target: which daemon and session a command is for, from the options given and the place the
+ * caller stands in.
+ */
+#ifndef PAI_EXECSHIM_TARGET_H
+#define PAI_EXECSHIM_TARGET_H
+
+#include "execshim/client.h"
+#include "execshim/locate.h"
+
+struct pai_target_options {
+	const char *key;    /* -s, or NULL */
+	const char *daemon; /* -n, or NULL */
+	const char *dir;    /* -C, or NULL: a local path into a mount, or a sandbox path */
+};
+struct pai_target {
+	struct pai_place place; /* daemon always; key "" when neither given nor stood in */
+	bool by_mount;          /* place.dev is to be compared, and no daemon to be started */
+};
+void pai_target_fini(struct pai_target *t);
+
+/* May change the working directory (to `dir`). INPUT for what contradicts itself. */
+int pai_target_find(const struct pai_target_options *o, struct pai_target *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+/* pai_client_open() for it. `start`: on demand, where the rules allow it. */
+int pai_target_open(const struct pai_target *t, const char *program, bool start,
+    struct pai_client **ret, struct pai_err *err) PAI_WARN_UNUSED;
+
+#endif
