@@ -77,7 +77,9 @@ FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BINS := $(FUZZ_NAMES:%=$(BUILD)/tests/fuzz-%)
 REPLAY_BINS := $(FUZZ_NAMES:%=$(BUILD)/tests/replay-%)
 # Plain-main programs, each linked with everything: tests/stress/x.c is build/.../tests/stress-x.
-MAIN_BINS := $(foreach k,stress bench integration torture,\
+# Torture defines malloc, which the sanitizers do too.
+MAIN_KINDS := stress bench integration $(if $(filter asan tsan fuzz,$(VARIANT)),,torture)
+MAIN_BINS := $(foreach k,$(MAIN_KINDS),\
 	$(patsubst tests/$(k)/%.c,$(BUILD)/tests/$(k)-%,$(wildcard tests/$(k)/*.c)))
 # Programs of several files: tests/d/x_main.c is build/.../tests/d-x, tests/d/main.c is d-main; each
 # links the other files of its folder.
@@ -152,7 +154,7 @@ $(BUILD)/tests/$(1)-%: $(BUILD)/tests/$(1)/%.o $$(ALL_ARCHIVES)
 	$$(call say,LD)
 	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$< $$(GROUP) $$(LIBS)
 endef
-$(foreach k,stress bench integration torture,$(eval $(call main_rule,$(k))))
+$(foreach k,$(MAIN_KINDS),$(eval $(call main_rule,$(k))))
 
 # $(1) main
 define test_main_rule

@@ -226,20 +226,20 @@ int pai_json_set(struct pai_json *obj, const char *key, struct pai_json *take_va
 	pai_auto_json struct pai_json *value = take_value;
 	pai_auto_free char *made = NULL;
 	const char *name = repaired(key, &made);
-	bool done;
+	bool was_there;
 
 	if (!obj || !value || !name) {
 		return -ENOMEM;
 	}
-	if (cJSON_GetObjectItemCaseSensitive(node(obj), name)) {
-		done = cJSON_ReplaceItemInObjectCaseSensitive(node(obj), name, node(value));
-	} else {
-		done = cJSON_AddItemToObject(node(obj), name, node(value));
-	}
-	if (!done) {
+	/* Not cJSON's replace: without memory for the key it succeeds with an empty one. */
+	was_there = cJSON_GetObjectItemCaseSensitive(node(obj), name) != NULL;
+	if (!cJSON_AddItemToObject(node(obj), name, node(value))) {
 		return -ENOMEM;
 	}
 	(void)PAI_TAKE(value);
+	if (was_there) {
+		cJSON_DeleteItemFromObjectCaseSensitive(node(obj), name); /* the first: the old */
+	}
 	return 0;
 }
 

@@ -16,7 +16,7 @@
 
 struct pai_json;
 
-/* err is PROTOCOL with the offset, or NO_MEMORY. */
+/* err is PROTOCOL with the offset; out of memory cJSON does not tell from it, else NO_MEMORY. */
 int pai_json_parse(const char *text, size_t len, size_t max_depth, struct pai_json **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
 void pai_json_free(struct pai_json *j);

@@ -168,6 +168,16 @@ int pai_pool_submit(struct pai_pool *p, pai_work_fn fn, void *arg)
 	return r;
 }
 
+static bool was_started(struct pai_pool *p, size_t i)
+{
+	bool started;
+
+	(void)pthread_mutex_lock(&p->lock);
+	started = p->slots[i].state != SLOT_FREE;
+	(void)pthread_mutex_unlock(&p->lock);
+	return started;
+}
+
 void pai_pool_free(struct pai_pool *p)
 {
 	if (!p) {
@@ -177,9 +187,9 @@ void pai_pool_free(struct pai_pool *p)
 	p->is_stopping = true;
 	(void)pthread_cond_broadcast(&p->work_came);
 	(void)pthread_mutex_unlock(&p->lock);
-	/* No slot changes hands any more: submit refuses. */
+	/* No slot is taken any more: submit refuses. */
 	for (size_t i = 0; i < p->max_threads; i++) {
-		if (p->slots[i].state != SLOT_FREE) {
+		if (was_started(p, i)) {
 			(void)pthread_join(p->slots[i].thread, NULL);
 		}
 	}
