@@ -1,0 +1,314 @@
+/*
+ * Open files. An object is opened O_PATH, its type is looked at, and only then is it opened for
+ * real, through /proc/self/fd: so a FIFO or a device that a sandbox put where a file was is never
+ * opened, and what is opened is what was looked at.
+ *
+ * Appending is per write (RWF_APPEND): O_APPEND on the descriptor would make every write append.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include "providers/workspace/posix.h"
+#include "providers/workspace/posix_lock.h"
+
+#define COPY_MAX (64u << 20) /* per request: a copy answers short rather than late */
+#define CREATE_RETRIES 64    /* somebody makes and removes that name all the time */
+/* What a caller may ask for; the rest is ours, or means nothing for a regular file. */
+#define OPEN_FLAGS (O_ACCMODE | O_TRUNC | O_SYNC | O_DSYNC)
+
+static int open_flags(const struct pai_ws_req *req)
+{
+	int flags = (int)req->flags & OPEN_FLAGS;
+
+	/* Somebody's lease makes an open wait for up to 45 s: not on the caller's thread. */
+	return flags | O_CLOEXEC | O_NOCTTY | (pai_posix_may_wait(req) ? 0 : O_NONBLOCK);
+}
+
+static int check_type(const struct statx *stx)
+{
+	if (S_ISREG(stx->stx_mode)) {
+		return 0;
+	}
+	if (S_ISLNK(stx->stx_mode)) {
+		return ELOOP;
+	}
+	return S_ISDIR(stx->stx_mode) ? EISDIR : ENXIO;
+}
+
+static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd)
+{
+	int error = pai_posix_stat_fd(ws, fd, &req->attr);
+
+	if (error) {
+		(void)close(fd);
+		return error;
+	}
+	return pai_handles_add(&ws->handles, fd, req->flags & O_ACCMODE, false, &req->out.handle);
+}
+
+static int reopen(int path_fd, const struct pai_ws_req *req, int *ret_fd)
+{
+	int fd = open(pai_posix_proc_path(path_fd).text, open_flags(req));
+
+	if (fd < 0) {
+		return errno == EWOULDBLOCK ? PAI_POSIX_BLOCKS : errno;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int pai_posix_open(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node n = PAI_NODE_INIT;
+	int fd, error = pai_posix_object(ws, &req->at, &n);
+
+	if (error) {
+		return error;
+	}
+	error = n.has_stx ? check_type(&n.stx) : EISDIR;
+	if (error == 0) {
+		error = reopen(n.fd, req, &fd);
+	}
+	return error ? error : add_handle(ws, req, fd);
+}
+
+/* --- creating --- */
+
+static int open_new(int dir_fd, const struct pai_ws_req *req, mode_t mode, int *ret_fd)
+{
+	struct open_how how = {
+	    .flags = (uint64_t)(open_flags(req) | O_CREAT | O_EXCL | O_NOFOLLOW),
+	    .mode = mode & 07777,
+	    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+	};
+	int fd = (int)syscall(SYS_openat2, dir_fd, req->name, &how, sizeof(how));
+
+	if (fd < 0) {
+		return errno;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+static int open_existing(int dir_fd, const struct pai_ws_req *req, int *ret_fd)
+{
+	pai_auto_fd int path_fd = -1;
+	struct statx stx;
+	int error = pai_posix_child(dir_fd, req->name, &path_fd);
+
+	if (error == 0) {
+		error = pai_posix_statx(path_fd, "", &stx);
+	}
+	if (error == 0) {
+		error = check_type(&stx);
+	}
+	return error ? error : reopen(path_fd, req, ret_fd);
+}
+
+/* The name may come and go between the two ways. */
+static int open_or_create(struct pai_posix *ws, struct pai_ws_req *req, int dir_fd, int *ret_fd)
+{
+	pai_auto_cred struct pai_cred_scope cred = {.has_ids = false};
+	int error = pai_posix_become(ws, req, req->in.make.mode, &cred);
+
+	for (int i = 0; error == 0 && i < CREATE_RETRIES; i++) {
+		error = open_new(dir_fd, req, cred.mode, ret_fd);
+		req->out.created = error == 0;
+		if (error == EAGAIN) {
+			error = 0; /* openat2(): a rename went on underneath */
+			continue;
+		}
+		if (error != EEXIST || req->flags & O_EXCL) {
+			return error;
+		}
+		error = open_existing(dir_fd, req, ret_fd);
+		if (error != ENOENT) {
+			return error;
+		}
+		error = 0;
+	}
+	return error ? error : EBUSY;
+}
+
+int pai_posix_create(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
+	int fd, error = pai_posix_check_name(req->name);
+
+	if (error == 0) {
+		error = pai_posix_dir(ws, &req->at, &dir);
+	}
+	if (error == 0) {
+		error = open_or_create(ws, req, dir.fd, &fd);
+	}
+	return error ? error : add_handle(ws, req, fd);
+}
+
+int pai_posix_tmpfile(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_cred struct pai_cred_scope cred = {.has_ids = false};
+	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
+	int fd, error = pai_posix_dir(ws, &req->at, &dir);
+
+	if (error == 0) {
+		error = pai_posix_become(ws, req, req->in.make.mode, &cred);
+	}
+	if (error) {
+		return error;
+	}
+	fd = openat(dir.fd, ".", open_flags(req) | O_TMPFILE | ((int)req->flags & O_EXCL),
+	    cred.mode & 07777);
+	return fd < 0 ? errno : add_handle(ws, req, fd);
+}
+
+/* --- with a handle --- */
+
+/* A regular file's handle, or NULL. */
+static struct pai_handle *file_of(struct pai_posix *ws, const struct pai_ws_req *req)
+{
+	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+
+	if (h && h->is_dir) {
+		pai_handles_put(&ws->handles, h);
+		return NULL;
+	}
+	return h;
+}
+
+int pai_posix_read(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_handle *h = file_of(ws, req);
+	size_t done = 0;
+	ssize_t n = h ? 1 : 0;
+
+	while (n > 0 && done < req->in.io.len) {
+		n = pread(h->fd, req->in.io.data + done, req->in.io.len - done,
+		    req->in.io.offset + (off_t)done);
+		done += n > 0 ? (size_t)n : 0;
+	}
+	pai_handles_put(&ws->handles, h);
+	req->out.len = done;
+	if (!h) {
+		return EBADF;
+	}
+	return n < 0 && done == 0 ? errno : 0;
+}
+
+/* The position of the description is used for nothing but this: it tells where the bytes went. */
+static ssize_t append(struct pai_handle *h, const char *data, size_t len, int64_t *ret_offset)
+{
+	const struct iovec iov = {.iov_base = (char *)data, .iov_len = len};
+	ssize_t n;
+	off_t end;
+
+	(void)pthread_mutex_lock(&h->lock);
+	n = pwritev2(h->fd, &iov, 1, -1, RWF_APPEND);
+	end = n < 0 ? 0 : lseek(h->fd, 0, SEEK_CUR);
+	(void)pthread_mutex_unlock(&h->lock);
+	*ret_offset = end - n;
+	return n;
+}
+
+int pai_posix_write(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_handle *h = file_of(ws, req);
+	const char *data = req->in.io.data;
+	int64_t offset = req->in.io.offset;
+	size_t done = 0;
+	ssize_t n = 1;
+	int error = 0;
+
+	if (!h) {
+		return EBADF;
+	}
+	if (req->flags & O_APPEND) {
+		n = append(h, data, req->in.io.len, &req->out.offset);
+		error = n < 0 ? errno : 0;
+		req->out.len = n < 0 ? 0 : (size_t)n;
+		pai_handles_put(&ws->handles, h);
+		return error;
+	}
+	while (n > 0 && done < req->in.io.len) {
+		n = pwrite(h->fd, data + done, req->in.io.len - done, offset + (off_t)done);
+		error = n < 0 ? errno : 0;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	pai_handles_put(&ws->handles, h);
+	req->out.len = done;
+	req->out.offset = offset;
+	return done ? 0 : error;
+}
+
+int pai_posix_release(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_lock_owners_release(ws->lock_owners, req->handle);
+	return pai_handles_release(&ws->handles, req->handle) ? 0 : EBADF;
+}
+
+int pai_posix_fsync(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+	int r = -1, error = EBADF;
+
+	if (h) {
+		r = req->flags & 1 ? fdatasync(h->fd) : fsync(h->fd);
+		error = r < 0 ? errno : 0;
+	}
+	pai_handles_put(&ws->handles, h);
+	return error;
+}
+
+int pai_posix_fallocate(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_handle *h = file_of(ws, req);
+	int error = EBADF;
+
+	if (h) {
+		error = fallocate(
+			    h->fd, req->in.alloc.mode, req->in.alloc.offset, req->in.alloc.len) < 0
+			    ? errno
+			    : 0;
+	}
+	pai_handles_put(&ws->handles, h);
+	return error;
+}
+
+int pai_posix_lseek(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_handle *h = file_of(ws, req);
+	int error = EBADF;
+
+	if (h && req->flags != SEEK_DATA && req->flags != SEEK_HOLE) {
+		error = EINVAL;
+	} else if (h) {
+		(void)pthread_mutex_lock(&h->lock);
+		req->out.offset = lseek(h->fd, req->in.io.offset, (int)req->flags);
+		error = req->out.offset < 0 ? errno : 0;
+		(void)pthread_mutex_unlock(&h->lock);
+	}
+	pai_handles_put(&ws->handles, h);
+	return error;
+}
+
+int pai_posix_copy(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_handle *from = file_of(ws, req);
+	struct pai_handle *to = pai_handles_get(&ws->handles, req->in.copy.to_handle);
+	off_t in = req->in.copy.offset, out = req->in.copy.to_offset;
+	size_t len = req->in.copy.len < COPY_MAX ? req->in.copy.len : COPY_MAX;
+	int error = EBADF;
+	ssize_t n;
+
+	if (from && to && !to->is_dir) {
+		n = copy_file_range(from->fd, &in, to->fd, &out, len, 0);
+		error = n < 0 ? errno : 0;
+		req->out.len = n < 0 ? 0 : (size_t)n;
+	}
+	pai_handles_put(&ws->handles, from);
+	pai_handles_put(&ws->handles, to);
+	return error;
+}

@@ -1,0 +1,473 @@
+/*
+ * Waiting. Nothing tells when a lock of another process is given up, short of a thread that blocks
+ * in the kernel per waiter. So those who wait stand in one list of the process and are tried again:
+ * at once when a lock of ours is given up, else after 1 ms, doubling up to 20 ms. One thread does
+ * it, which exists only while somebody waits. Any number may wait, cancelling takes one list
+ * removal, and the price is up to 20 ms when the holder is a process in the sandbox.
+ *
+ *   waiter: QUEUED -> (granted | failed | cancelled | revoked): taken off the list under
+ *   `wait_lock`, then completed outside of it, by whoever took it off.
+ *
+ * Lock order: wait_lock, then an owner table's lock, then a handle table's.
+ */
+#include "providers/workspace/posix_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+
+#include "providers/base/clock.h"
+#include "providers/workspace/posix.h"
+
+#define OWNER_BUCKETS 256
+#define FIRST_RETRY_MS 1
+#define LAST_RETRY_MS 20
+
+/* One description: everything that one owner has locked in one file. */
+struct owner {
+	struct owner *next;
+	uint64_t ino, dev, id;
+	uint64_t handle; /* through which it locked last */
+	uint32_t pid;
+	int fd;
+};
+struct pai_lock_owners {
+	pthread_mutex_t lock;
+	size_t count;
+	struct owner *buckets[OWNER_BUCKETS];
+};
+
+/* --- owners --- */
+
+struct pai_lock_owners *pai_lock_owners_new(void)
+{
+	struct pai_lock_owners *o = calloc(1, sizeof(*o));
+
+	if (o) {
+		(void)pthread_mutex_init(&o->lock, NULL);
+	}
+	return o;
+}
+
+static size_t bucket_of(uint64_t ino)
+{
+	return (size_t)(ino * 0x9e3779b97f4a7c15u >> 56) % OWNER_BUCKETS;
+}
+
+static void unlink_owner_locked(struct pai_lock_owners *o, struct owner **at)
+{
+	struct owner *w = *at;
+
+	*at = w->next;
+	o->count--;
+	(void)close(w->fd);
+	free(w);
+}
+
+void pai_lock_owners_free(struct pai_lock_owners *o)
+{
+	if (!o) {
+		return;
+	}
+	for (size_t i = 0; i < OWNER_BUCKETS; i++) {
+		while (o->buckets[i]) {
+			unlink_owner_locked(o, &o->buckets[i]);
+		}
+	}
+	(void)pthread_mutex_destroy(&o->lock);
+	free(o);
+}
+
+/* Where the owner's link in its list is; *it is NULL when there is none. */
+static struct owner **find_owner_locked(
+    struct pai_lock_owners *o, const struct pai_handle *h, uint64_t id)
+{
+	struct owner **at = &o->buckets[bucket_of(h->ino)];
+
+	while (*at && ((*at)->ino != h->ino || (*at)->dev != h->dev || (*at)->id != id)) {
+		at = &(*at)->next;
+	}
+	return at;
+}
+
+/* Both kinds of lock must be possible through it later, whatever this handle was opened for. */
+static int open_description(const struct pai_handle *h)
+{
+	struct pai_proc_path path = pai_posix_proc_path(h->fd);
+	int fd = open(path.text, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+	return fd >= 0 ? fd : open(path.text, (int)h->access | O_NONBLOCK | O_CLOEXEC);
+}
+
+static int add_owner_locked(
+    struct pai_lock_owners *o, const struct pai_handle *h, uint64_t id, struct owner **ret)
+{
+	struct owner *w = calloc(1, sizeof(*w));
+	struct owner **at = &o->buckets[bucket_of(h->ino)];
+
+	if (!w) {
+		return ENOMEM;
+	}
+	*w = (struct owner){.next = *at, .ino = h->ino, .dev = h->dev, .id = id};
+	w->fd = open_description(h);
+	if (w->fd < 0) {
+		int error = errno;
+
+		free(w);
+		return error;
+	}
+	*at = w;
+	o->count++;
+	*ret = w;
+	return 0;
+}
+
+static struct flock flock_of(const struct pai_ws_req *req)
+{
+	return (struct flock){
+	    .l_type = (short)req->in.lock.type,
+	    .l_whence = SEEK_SET,
+	    .l_start = req->in.lock.start,
+	    .l_len = req->in.lock.end == INT64_MAX ? 0 : req->in.lock.end - req->in.lock.start + 1,
+	};
+}
+
+/* One try. EAGAIN: somebody else has it. */
+static int try_posix(struct pai_posix *ws, const struct pai_ws_req *req, struct pai_handle *h)
+{
+	struct pai_lock_owners *o = ws->lock_owners;
+	struct flock l = flock_of(req);
+	struct owner *w;
+	int error = 0;
+
+	(void)pthread_mutex_lock(&o->lock);
+	w = *find_owner_locked(o, h, req->in.lock.owner);
+	if (!w && l.l_type != F_UNLCK) {
+		error = add_owner_locked(o, h, req->in.lock.owner, &w);
+	}
+	if (error == 0 && w) {
+		error = fcntl(w->fd, F_OFD_SETLK, &l) < 0 ? errno : 0;
+		if (error == 0 && l.l_type != F_UNLCK) {
+			w->handle = req->handle;
+			w->pid = req->in.lock.pid;
+		}
+	}
+	(void)pthread_mutex_unlock(&o->lock);
+	return error == EACCES ? EAGAIN : error;
+}
+
+static int try_flock(const struct pai_ws_req *req, const struct pai_handle *h)
+{
+	return flock(h->fd, (int)req->flags | LOCK_NB) < 0 ? errno : 0;
+}
+
+static int try_lock(struct pai_posix *ws, const struct pai_ws_req *req)
+{
+	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+	int error = EBADF;
+
+	if (h) {
+		error = req->op == PAI_WS_FLOCK ? try_flock(req, h) : try_posix(ws, req, h);
+	}
+	pai_handles_put(&ws->handles, h);
+	return error;
+}
+
+/* --- waiting --- */
+
+struct waiter {
+	struct waiter *next;
+	struct pai_posix *ws;
+	struct pai_ws_req *req;
+	uint64_t due_ms;
+	uint64_t delay_ms;
+	int error; /* once taken off */
+};
+
+static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wait_changed = PTHREAD_COND_INITIALIZER;
+static struct waiter *waiters; /* oldest first: the order of granting */
+static bool is_thread_running;
+static bool is_something_given_up;
+
+static void complete(struct waiter *list)
+{
+	while (list) {
+		struct waiter *w = list;
+
+		list = w->next;
+		pai_posix_finish(w->ws, w->req, w->error);
+		free(w);
+	}
+}
+
+static struct waiter *take_off_locked(struct waiter **at, int error, struct waiter *onto)
+{
+	struct waiter *w = *at;
+
+	*at = w->next;
+	w->error = error;
+	w->next = onto;
+	return w;
+}
+
+/* Tries everybody who is due, in order; those that are settled. */
+static struct waiter *try_waiters_locked(bool all, uint64_t *next_due_ms)
+{
+	struct waiter **at = &waiters;
+	struct waiter *settled = NULL;
+	uint64_t now_ms = pai_clock_ms();
+
+	*next_due_ms = PAI_NO_DEADLINE;
+	while (*at) {
+		struct waiter *w = *at;
+		int error = EAGAIN;
+
+		if (all || w->due_ms <= now_ms) {
+			error = pai_posix_is_gone(w->ws) ? ESTALE : try_lock(w->ws, w->req);
+			w->delay_ms =
+			    w->delay_ms * 2 < LAST_RETRY_MS ? w->delay_ms * 2 : LAST_RETRY_MS;
+			w->due_ms = now_ms + w->delay_ms;
+		}
+		if (error != EAGAIN) {
+			settled = take_off_locked(at, error, settled);
+			continue;
+		}
+		*next_due_ms = w->due_ms < *next_due_ms ? w->due_ms : *next_due_ms;
+		at = &w->next;
+	}
+	return settled;
+}
+
+static void *wait_thread(void *arg)
+{
+	(void)pthread_mutex_lock(&wait_lock);
+	while (waiters) {
+		uint64_t due_ms;
+		bool all = is_something_given_up;
+		struct waiter *settled;
+
+		is_something_given_up = false;
+		settled = try_waiters_locked(all, &due_ms);
+		if (settled) {
+			(void)pthread_mutex_unlock(&wait_lock);
+			complete(settled);
+			(void)pthread_mutex_lock(&wait_lock);
+		} else if (waiters && !is_something_given_up) {
+			struct timespec t = pai_deadline_monotonic(due_ms);
+
+			(void)pthread_cond_clockwait(
+			    &wait_changed, &wait_lock, CLOCK_MONOTONIC, &t);
+		}
+	}
+	is_thread_running = false;
+	(void)pthread_mutex_unlock(&wait_lock);
+	return arg;
+}
+
+static int start_thread_locked(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int error;
+
+	if (is_thread_running) {
+		return 0;
+	}
+	(void)pthread_attr_init(&attr);
+	(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	error = pthread_create(&thread, &attr, wait_thread, NULL);
+	(void)pthread_attr_destroy(&attr);
+	is_thread_running = error == 0;
+	return error;
+}
+
+static int enqueue(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct waiter *w = calloc(1, sizeof(*w));
+	struct waiter **end = &waiters;
+	int error;
+
+	if (!w) {
+		return ENOLCK;
+	}
+	*w = (struct waiter){
+	    .ws = ws,
+	    .req = req,
+	    .delay_ms = FIRST_RETRY_MS,
+	    .due_ms = pai_clock_ms() + FIRST_RETRY_MS,
+	};
+	(void)pthread_mutex_lock(&wait_lock);
+	while (*end) {
+		end = &(*end)->next;
+	}
+	/* Under the lock: a revoke that came before has swept the list already. */
+	error = pai_posix_is_gone(ws) ? ESTALE : 0;
+	if (error == 0) {
+		*end = w;
+		error = start_thread_locked();
+		if (error) {
+			*end = NULL;
+		}
+	}
+	(void)pthread_cond_signal(&wait_changed);
+	(void)pthread_mutex_unlock(&wait_lock);
+	if (error) {
+		free(w);
+	}
+	return error ? error : PAI_POSIX_PENDING;
+}
+
+static void cancel_matching(const struct pai_posix *ws, const struct pai_ws_req *req, int error)
+{
+	struct waiter *ended = NULL;
+
+	(void)pthread_mutex_lock(&wait_lock);
+	for (struct waiter **at = &waiters; *at;) {
+		if ((*at)->ws == ws && (!req || (*at)->req == req)) {
+			ended = take_off_locked(at, error, ended);
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	(void)pthread_mutex_unlock(&wait_lock);
+	complete(ended);
+}
+
+void pai_lock_cancel(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	cancel_matching(ws, req, EINTR);
+}
+
+void pai_lock_cancel_all(struct pai_posix *ws)
+{
+	cancel_matching(ws, NULL, ESTALE);
+}
+
+static void something_given_up(void)
+{
+	(void)pthread_mutex_lock(&wait_lock);
+	if (waiters) {
+		is_something_given_up = true;
+		(void)pthread_cond_signal(&wait_changed);
+	}
+	(void)pthread_mutex_unlock(&wait_lock);
+}
+
+/* --- the operations --- */
+
+void pai_lock_owners_release(struct pai_lock_owners *o, uint64_t handle)
+{
+	bool dropped = false;
+
+	(void)pthread_mutex_lock(&o->lock);
+	for (size_t i = 0; o->count > 0 && i < OWNER_BUCKETS; i++) {
+		for (struct owner **at = &o->buckets[i]; *at;) {
+			if ((*at)->handle == handle) {
+				unlink_owner_locked(o, at);
+				dropped = true;
+			} else {
+				at = &(*at)->next;
+			}
+		}
+	}
+	(void)pthread_mutex_unlock(&o->lock);
+	if (dropped) {
+		something_given_up();
+	}
+}
+
+int pai_posix_unlock_owner(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_lock_owners *o = ws->lock_owners;
+	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+	struct owner **at;
+	bool dropped = false;
+
+	if (!h) {
+		return EBADF;
+	}
+	(void)pthread_mutex_lock(&o->lock);
+	at = find_owner_locked(o, h, req->in.lock.owner);
+	if (*at) {
+		unlink_owner_locked(o, at);
+		dropped = true;
+	}
+	(void)pthread_mutex_unlock(&o->lock);
+	pai_handles_put(&ws->handles, h);
+	if (dropped) {
+		something_given_up();
+	}
+	return 0;
+}
+
+/* Who of ours stands in the way: the owner through whose description nothing does. 0: not ours. */
+static uint32_t holder_pid_locked(
+    struct pai_lock_owners *o, const struct pai_handle *h, const struct flock *in_the_way)
+{
+	for (struct owner *w = o->buckets[bucket_of(h->ino)]; w; w = w->next) {
+		struct flock l = *in_the_way;
+
+		l.l_pid = 0;
+		l.l_type = F_WRLCK;
+		if (w->ino == h->ino && w->dev == h->dev && fcntl(w->fd, F_OFD_GETLK, &l) == 0 &&
+		    l.l_type == F_UNLCK) {
+			return w->pid;
+		}
+	}
+	return 0;
+}
+
+int pai_posix_getlk(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_lock_owners *o = ws->lock_owners;
+	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+	struct flock l = flock_of(req);
+	struct owner *w;
+	int error;
+
+	if (!h) {
+		return EBADF;
+	}
+	(void)pthread_mutex_lock(&o->lock);
+	w = *find_owner_locked(o, h, req->in.lock.owner);
+	error = fcntl(w ? w->fd : h->fd, F_OFD_GETLK, &l) < 0 ? errno : 0;
+	if (error == 0) {
+		req->in.lock.type = l.l_type;
+	}
+	if (error == 0 && l.l_type != F_UNLCK) {
+		req->in.lock.start = l.l_start;
+		req->in.lock.end = l.l_len ? l.l_start + l.l_len - 1 : INT64_MAX;
+		req->in.lock.pid = l.l_pid > 0 ? (uint32_t)l.l_pid : holder_pid_locked(o, h, &l);
+	}
+	(void)pthread_mutex_unlock(&o->lock);
+	pai_handles_put(&ws->handles, h);
+	return error;
+}
+
+static int lock_or_wait(struct pai_posix *ws, struct pai_ws_req *req, bool waits, bool unlocks)
+{
+	int error = try_lock(ws, req);
+
+	if (error == 0 && unlocks) {
+		something_given_up();
+	}
+	return error == EAGAIN && waits && !unlocks ? enqueue(ws, req) : error;
+}
+
+int pai_posix_setlk(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	return lock_or_wait(ws, req, req->flags & 1, req->in.lock.type == F_UNLCK);
+}
+
+int pai_posix_flock(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	int op = (int)req->flags & ~LOCK_NB;
+
+	if (op != LOCK_SH && op != LOCK_EX && op != LOCK_UN) {
+		return EINVAL;
+	}
+	return lock_or_wait(ws, req, !(req->flags & LOCK_NB), op == LOCK_UN);
+}

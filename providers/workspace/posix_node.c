@@ -1,0 +1,236 @@
+/*
+ * Names: look-ups and everything that changes a directory.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "providers/workspace/posix.h"
+
+int pai_posix_lookup(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
+	int error = pai_posix_check_name(req->name);
+
+	if (error == 0) {
+		error = pai_posix_dir(ws, &req->at, &dir);
+	}
+	return error ? error : pai_posix_stat_at(ws, dir.fd, req->name, &req->attr);
+}
+
+int pai_posix_readlink(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node n = PAI_NODE_INIT;
+	pai_auto_free char *text = malloc(PATH_MAX + 1);
+	int error = text ? pai_posix_object(ws, &req->at, &n) : ENOMEM;
+	ssize_t len;
+
+	if (error) {
+		return error;
+	}
+	len = readlinkat(n.fd, "", text, PATH_MAX);
+	if (len < 0) {
+		return errno == ENOENT ? EINVAL : errno; /* ENOENT: not a link */
+	}
+	text[len] = '\0';
+	req->out.data = PAI_TAKE(text);
+	req->out.len = (size_t)len;
+	return 0;
+}
+
+/* --- making --- */
+
+enum kind {
+	KIND_LINK,
+	KIND_DIR,
+	KIND_NODE,
+};
+
+static int make_as_caller(
+    struct pai_posix *ws, const struct pai_ws_req *req, int dir_fd, enum kind kind)
+{
+	pai_auto_cred struct pai_cred_scope cred = {.has_ids = false};
+	int error = pai_posix_become(ws, req, kind == KIND_LINK ? 0 : req->in.make.mode, &cred);
+	int r;
+
+	if (error) {
+		return error;
+	}
+	if (kind == KIND_LINK) {
+		r = symlinkat(req->in.target, dir_fd, req->name);
+	} else if (kind == KIND_DIR) {
+		r = mkdirat(dir_fd, req->name, cred.mode & 07777);
+	} else {
+		r = mknodat(dir_fd, req->name, cred.mode & (S_IFMT | 07777),
+		    makedev(req->in.make.rdev_major, req->in.make.rdev_minor));
+	}
+	return r < 0 ? errno : 0;
+}
+
+static int make(struct pai_posix *ws, struct pai_ws_req *req, enum kind kind)
+{
+	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
+	int error = pai_posix_check_name(req->name);
+
+	if (error == 0) {
+		error = pai_posix_dir(ws, &req->at, &dir);
+	}
+	if (error == 0) {
+		error = make_as_caller(ws, req, dir.fd, kind);
+	}
+	return error ? error : pai_posix_stat_at(ws, dir.fd, req->name, &req->attr);
+}
+
+int pai_posix_symlink(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	return req->in.target ? make(ws, req, KIND_LINK) : EINVAL;
+}
+
+int pai_posix_mkdir(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	return make(ws, req, KIND_DIR);
+}
+
+int pai_posix_mknod(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	return make(ws, req, KIND_NODE);
+}
+
+/* --- removing --- */
+
+/* The child that is meant, held, so that its attributes can be told after it has lost its name. */
+static int open_expected(
+    int dir_fd, const char *name, const struct pai_ws_identity *expect, struct pai_node *ret)
+{
+	struct pai_ws_identity id;
+	int error = pai_posix_child(dir_fd, name, &ret->fd);
+
+	if (error == 0) {
+		error = pai_posix_statx(ret->fd, "", &ret->stx);
+	}
+	if (error || !expect->ino) {
+		return error;
+	}
+	id = pai_posix_identity(&ret->stx);
+	return pai_ws_identity_equal(&id, expect) ? 0 : ESTALE;
+}
+
+static int open_parent(struct pai_posix *ws, const struct pai_ws_req *req, struct pai_node *dir,
+    struct pai_node *child)
+{
+	int error = pai_posix_check_name(req->name);
+
+	if (error == 0) {
+		error = pai_posix_dir(ws, &req->at, dir);
+	}
+	return error ? error : open_expected(dir->fd, req->name, &req->expect, child);
+}
+
+int pai_posix_unlink(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
+	pai_auto_node struct pai_node child = PAI_NODE_INIT;
+	int error = open_parent(ws, req, &dir, &child);
+
+	if (error) {
+		return error;
+	}
+	if (unlinkat(dir.fd, req->name, 0) < 0) {
+		return errno;
+	}
+	return pai_posix_stat_fd(ws, child.fd, &req->attr);
+}
+
+int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
+	pai_auto_node struct pai_node child = PAI_NODE_INIT;
+	struct pai_ws_identity id;
+	int error = open_parent(ws, req, &dir, &child);
+
+	if (error) {
+		return error;
+	}
+	if (unlinkat(dir.fd, req->name, AT_REMOVEDIR) < 0) {
+		return errno;
+	}
+	id = pai_posix_identity(&child.stx);
+	pai_dirs_forget(&ws->dirs, &id);
+	return 0;
+}
+
+/* --- moving and linking --- */
+
+static int check_source(int dir_fd, const struct pai_ws_req *req)
+{
+	struct pai_ws_identity id;
+	struct statx stx;
+	int error;
+
+	if (!req->expect.ino) {
+		return 0;
+	}
+	error = pai_posix_statx(dir_fd, req->name, &stx);
+	if (error) {
+		return error;
+	}
+	id = pai_posix_identity(&stx);
+	return pai_ws_identity_equal(&id, &req->expect) ? 0 : ESTALE;
+}
+
+int pai_posix_rename(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node from = PAI_NODE_INIT;
+	pai_auto_node struct pai_node to = PAI_NODE_INIT;
+	int error = pai_posix_check_name(req->name);
+
+	if (error == 0) {
+		error = pai_posix_check_name(req->to_name);
+	}
+	if (error == 0) {
+		error = pai_posix_dir(ws, &req->at, &from);
+	}
+	if (error == 0) {
+		error = pai_posix_dir(ws, &req->to, &to);
+	}
+	if (error == 0) {
+		error = check_source(from.fd, req);
+	}
+	if (error) {
+		return error;
+	}
+	if (renameat2(from.fd, req->name, to.fd, req->to_name, req->flags) < 0) {
+		return errno;
+	}
+	return pai_posix_stat_at(ws, to.fd, req->to_name, &req->attr);
+}
+
+int pai_posix_link(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node file = PAI_NODE_INIT;
+	pai_auto_node struct pai_node to = PAI_NODE_INIT;
+	struct pai_handle *h = NULL;
+	int error = pai_posix_check_name(req->to_name);
+
+	if (error == 0) {
+		error = pai_posix_dir(ws, &req->to, &to);
+	}
+	if (error) {
+		return error;
+	}
+	/* By handle for what has no name yet (TMPFILE). */
+	if (req->handle) {
+		h = pai_handles_get(&ws->handles, req->handle);
+		error = h ? 0 : EBADF;
+	} else {
+		error = pai_posix_object(ws, &req->at, &file);
+	}
+	if (error == 0 && linkat(AT_FDCWD, pai_posix_proc_path(h ? h->fd : file.fd).text, to.fd,
+			      req->to_name, AT_SYMLINK_FOLLOW) < 0) {
+		error = errno;
+	}
+	pai_handles_put(&ws->handles, h);
+	return error ? error : pai_posix_stat_at(ws, to.fd, req->to_name, &req->attr);
+}
