@@ -203,7 +203,8 @@ check-fast: build-tests ## under a minute once built: lint, unit, fast integrati
 	$(RUN) check-fast
 check-long: test-deps ## everything at full length
 	PAI_LONG=1 $(RUN) check-long
-coverage: ## line coverage of the unit tests
+coverage: test-deps ## line coverage of the unit tests
+	contrib/deps.sh coverage
 	$(MAKE) VARIANT=coverage build-tests
 	find build/coverage -name '*.gcda' -delete
 	PAI_BUILD=build/coverage tests/run unit

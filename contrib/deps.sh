@@ -6,14 +6,16 @@ build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev l
 	bubblewrap"
 test="libcriterion-dev clang clang-format universal-ctags python3 git rsync sqlite3 attr vim
 	procps psmisc util-linux e2fsprogs stress-ng"
+coverage="lcov"
 
 wanted=
 for set in "$@"; do
 	case $set in
 	build) wanted="$wanted $build" ;;
 	test) wanted="$wanted $test" ;;
+	coverage) wanted="$wanted $coverage" ;;
 	*)
-		echo "deps.sh: expected build or test, not '$set'" >&2
+		echo "deps.sh: expected build, test or coverage, not '$set'" >&2
 		exit 2
 		;;
 	esac

@@ -6,8 +6,8 @@ status=0
 count=0
 for script in $(git ls-files '*.sh' '*.py' .ci/run tests/run tests/bench/run); do
 	count=$((count + 1))
-	case $(head -1 "$script") in
-	*python3) python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$script" ;;
+	case $script:$(head -1 "$script") in
+	*.py:* | *python3) python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$script" ;;
 	*bash) bash -n "$script" ;;
 	*) sh -n "$script" ;;
 	esac || {
