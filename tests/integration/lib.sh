@@ -1,0 +1,202 @@
+# shellcheck shell=bash
+# lib: what the integration scripts share. Source it first, from anywhere.
+#
+#   begin NAME...      the tests that the script will report; skipped all where nothing can mount
+#   start OPTION...    mounts; sets MNT (a session's directory), BOX (the same, as the sandbox has
+#                      it) and TOP (the mount point)
+#   sandbox CMD...     runs a command in the sandbox, its cwd mapped; "sandbox_words" is its text
+#   sync_sides         returns when each side sees what the other has done
+#   ok, not_ok, skip, check NAME CMD...    report
+#
+# PAI_ON says what is mounted: paifs (default); plain, the same directory twice, and passthrough,
+# libfuse's example without caches, prove the scripts themselves.
+set -u
+
+lib_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root_dir=$(cd "$lib_dir/../.." && pwd)
+PAI_ON=${PAI_ON:-paifs}
+PAI_BUILD=$(cd "$root_dir" && realpath "${PAI_BUILD:-build/debug}")
+PAI_LONG=${PAI_LONG:-0}
+own_tmp=
+if [ -z "${PAI_TMP:-}" ]; then
+	own_tmp=$(mktemp -d "${TMPDIR:-/tmp}/pai-test-XXXXXX")
+	chmod 755 "$own_tmp"
+	PAI_TMP=$own_tmp
+	# As the runner has it: nothing of the person who runs it.
+	mkdir -m 700 "$PAI_TMP/home" "$PAI_TMP/run"
+	export CARGO_HOME="${CARGO_HOME:-$HOME/.cargo}" RUSTUP_HOME="${RUSTUP_HOME:-$HOME/.rustup}"
+	export HOME=$PAI_TMP/home XDG_RUNTIME_DIR=$PAI_TMP/run XDG_STATE_HOME=$PAI_TMP/state
+	export XDG_CONFIG_HOME=$PAI_TMP/config XDG_CACHE_HOME=$PAI_TMP/cache
+fi
+# What is slow to build is kept, by version, from run to run.
+PAI_TEST_CACHE=${PAI_TEST_CACHE:-$(dirname "${CARGO_HOME:-$HOME/.cargo}")/.cache/paifs-tests}
+PATH=$PAI_BUILD:$PATH
+export PAI_ON PAI_BUILD PAI_LONG PAI_TMP PATH
+export GIT_CONFIG_GLOBAL=$PAI_TMP/gitconfig GIT_CONFIG_NOSYSTEM=1
+
+failed=0
+daemon_pid=
+mounted=
+
+ok() { printf 'ok %s\n' "$1"; }
+not_ok() {
+	printf 'not ok %s: %s\n' "$1" "$2"
+	failed=1
+}
+skip() { printf 'skip %s: %s\n' "$1" "$2"; }
+# Runs a command; its output is shown only when it fails.
+check() {
+	local name=$1 out status
+	shift
+	out=$("$@" 2>&1)
+	status=$?
+	if [ $status = 0 ]; then
+		ok "$name"
+	else
+		printf '%s\n' "$out" | tail -40
+		not_ok "$name" "exit $status${out:+: $(printf '%s' "$out" | grep . | tail -1)}"
+	fi
+	return $status
+}
+long() { [ "$PAI_LONG" = 1 ]; }
+# short_or_long SHORT LONG
+short_or_long() { if long; then echo "$2"; else echo "$1"; fi; }
+
+# Waits up to SECONDS for a command to succeed.
+wait_for() {
+	local deadline=$(($(date +%s%N) + $1 * 1000000000))
+	shift
+	until "$@"; do
+		[ "$(date +%s%N)" -lt "$deadline" ] || return 1
+		sleep 0.02
+	done
+}
+
+# A FUSE mount that doesn't answer is cut off, so that nobody who waits on it waits for ever.
+abort_mount() {
+	local dev ctl=/sys/fs/fuse/connections
+	dev=$(awk -v m="$1" '$5 == m {print $3}' /proc/self/mountinfo | tail -1)
+	[ -n "$dev" ] || return 0
+	mountpoint -q $ctl || mount -t fusectl none $ctl 2>/dev/null
+	if [ -w "$ctl/${dev#*:}/abort" ]; then
+		echo 1 >"$ctl/${dev#*:}/abort"
+	fi
+}
+is_down() { ! kill -0 "$1" 2>/dev/null; }
+unmount() {
+	mountpoint -q "$1" || return 0
+	timeout 10 fusermount3 -u "$1" 2>/dev/null || timeout 10 umount "$1" 2>/dev/null || {
+		abort_mount "$1"
+		timeout 10 umount -l "$1"
+	}
+}
+stop() {
+	[ -z "$mounted" ] || unmount "$mounted"
+	mounted=
+	if [ -n "$daemon_pid" ]; then
+		wait_for 5 is_down "$daemon_pid" || kill -9 "$daemon_pid" 2>/dev/null
+		wait "$daemon_pid" 2>/dev/null
+	fi
+	daemon_pid=
+}
+clean_up() {
+	stop
+	[ -z "$own_tmp" ] || rm -rf "$own_tmp"
+}
+trap clean_up EXIT
+trap 'exit 143' TERM INT HUP
+
+begin() {
+	if [ "$PAI_ON" = paifs ] && [ ! -e "$root_dir/fusefs/main.c" ]; then
+		for name in "$@"; do skip "$name" "this tree has no mount yet"; done
+		exit 0
+	fi
+	if [ "$PAI_ON" = paifs ] && [ ! -x "$PAI_BUILD/paifs" ]; then
+		not_ok "$1" "no paifs in $PAI_BUILD"
+		exit 1
+	fi
+	if [ "$PAI_ON" != plain ] && [ ! -e /dev/fuse ]; then
+		for name in "$@"; do skip "$name" "no /dev/fuse here"; done
+		exit 0
+	fi
+}
+
+passthrough_build() {
+	local src=/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c out=$PAI_TEST_CACHE/passthrough_ll
+	[ -x "$out" ] && return
+	mkdir -p "$PAI_TEST_CACHE"
+	# shellcheck disable=SC2046
+	if [ -e "$src.gz" ]; then gzip -dc "$src.gz"; else cat "$src"; fi |
+		gcc -O2 -D_FILE_OFFSET_BITS=64 -x c - -o "$out.$$" -I"$(dirname "$src")" \
+			$(pkg-config --cflags --libs fuse3) && mv "$out.$$" "$out"
+}
+# passthrough SOURCE MNT OPTIONS: in the foreground of a background job.
+passthrough() {
+	passthrough_build || return 1
+	"$PAI_TEST_CACHE/passthrough_ll" -f -o "source=$1,$3" "$2" &
+	daemon_pid=$!
+	mounted=$2
+	wait_for 10 mountpoint -q "$2"
+}
+
+# The session that `start` makes.
+KEY=work
+start() {
+	local IFS=,
+	TOP=$PAI_TMP/top BOX=$PAI_TMP/box
+	mkdir -p "$TOP" "$BOX"
+	case $PAI_ON in
+	plain) MNT=$BOX ;;
+	passthrough)
+		MNT=$TOP
+		passthrough "$BOX" "$TOP" cache=never,timeout=0,xattr,allow_other || return 1
+		;;
+	paifs)
+		MNT=$TOP/$KEY
+		"$PAI_BUILD/paifs" local "$TOP" -f -o "host_commands${*:+,$*}" \
+			>"$PAI_TMP/daemon.log" 2>&1 &
+		daemon_pid=$!
+		mounted=$TOP
+		if ! wait_for 10 mountpoint -q "$TOP"; then
+			cat "$PAI_TMP/daemon.log"
+			return 1
+		fi
+		# A template that is a directory is the workspace itself.
+		timeout 20 "$PAI_BUILD/pai" create "$KEY" -o "template=$BOX" >"$PAI_TMP/create.log" 2>&1 || {
+			cat "$PAI_TMP/create.log" "$PAI_TMP/daemon.log"
+			return 1
+		}
+		;;
+	*)
+		echo "lib: PAI_ON=$PAI_ON: expected paifs, plain or passthrough" >&2
+		return 1
+		;;
+	esac
+	cd "$MNT" || return 1
+}
+sandbox() {
+	case $PAI_ON in
+	plain) "$@" ;;
+	passthrough) (cd "$BOX/${PWD#"$MNT"}" && "$@") ;;
+	paifs) "$PAI_BUILD/pai-exec" -- "$@" ;;
+	esac
+}
+sync_sides() { sandbox true; }
+# The same for a program that starts commands itself, from the session's top directory.
+sandbox_words() {
+	case $PAI_ON in
+	paifs) echo "$PAI_BUILD/pai-exec -s $KEY --" ;;
+	*) echo "env -C $BOX" ;;
+	esac
+}
+
+# crate NAME VERSION: path of its program, built when missing.
+crate() {
+	local at=$PAI_TEST_CACHE/$1-$2
+	if [ ! -x "$at/bin/$1" ]; then
+		command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+		mkdir -p "$PAI_TEST_CACHE"
+		(cd "$PAI_TEST_CACHE" && cargo install --quiet --root "$at" "$1" --version "$2") >&2 || return 1
+	fi
+	echo "$at/bin/$1"
+}
