@@ -272,6 +272,11 @@ const char *pai_sandbox_incarnation(const struct pai_sandbox *sb)
 	return sb->incarnation;
 }
 
+uint32_t pai_sandbox_flags(const struct pai_sandbox *sb)
+{
+	return sb->flags;
+}
+
 void pai_sandbox_free(struct pai_sandbox *sb)
 {
 	if (sb) {
