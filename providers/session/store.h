@@ -39,6 +39,7 @@ struct pai_session_record {
 	enum pai_session_state state;         /* NEW, LIVE, PAUSED, LOST or KILLED */
 	struct pai_session_identity identity; /* bound last */
 	uint64_t generation;                  /* environments so far; 0: none yet */
+	uint64_t resets; /* resets and kills so far: what makes earlier work ineligible for retry */
 	int64_t created_ms, last_used_ms;
 	bool trusted; /* git guard lifted by the user */
 };
@@ -69,8 +70,11 @@ struct pai_store_ops {
 	int (*bind)(struct pai_store *s, const char *key,
 	    const struct pai_session_identity *identity, bool revive,
 	    struct pai_session_record *ret, bool *changed, struct pai_err *err);
-	/* Moves the state and writes the event; for LOST and PAUSED only while `identity` is still
-	 * the bound one. */
+	/* Writes the event and moves the state: LOST and PAUSE (both only while `identity` is still
+	 * the bound one), RESET to NEW (keeping the identity: the next bind tells a replacement),
+	 * KILL to KILLED. Only a bind or a name moves a KILLED key. CREATE, ADOPT and RESUME are
+	 * written after their bind and move nothing. An unknown key is made first. `identity` may
+	 * be NULL: none. */
 	int (*event)(struct pai_store *s, const char *key, enum pai_store_event event,
 	    const struct pai_session_identity *identity, const char *detail, struct pai_err *err);
 	int (*trust)(struct pai_store *s, const char *key, bool trusted, struct pai_err *err);

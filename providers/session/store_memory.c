@@ -1,0 +1,280 @@
+/*
+ * The store without a file: a list in key order under one mutex. The rules of every operation are
+ * store.h's; ledger/ledger_store.c implements the same ones in SQL.
+ */
+#include "providers/session/store.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "providers/base/auto.h"
+#include "providers/base/clock.h"
+
+struct memory_store {
+	struct pai_store base;
+	pthread_mutex_t lock;
+	struct pai_session_record *records; /* in key order */
+	size_t count, cap;
+};
+
+const char *pai_session_state_name(enum pai_session_state s)
+{
+	static const char *const names[] = {
+	    [PAI_SESSION_NEW] = "new",
+	    [PAI_SESSION_CREATING] = "creating",
+	    [PAI_SESSION_LIVE] = "live",
+	    [PAI_SESSION_PAUSED] = "paused",
+	    [PAI_SESSION_LOST] = "lost",
+	    [PAI_SESSION_KILLED] = "killed",
+	};
+	return (size_t)s < PAI_COUNT(names) ? names[s] : "unknown";
+}
+
+bool pai_session_identity_equal(
+    const struct pai_session_identity *a, const struct pai_session_identity *b)
+{
+	return strcmp(a->sandbox_id, b->sandbox_id) == 0 &&
+	       strcmp(a->incarnation, b->incarnation) == 0;
+}
+
+void pai_store_free(struct pai_store *s)
+{
+	if (s) {
+		s->ops->free(s);
+	}
+}
+
+static struct memory_store *memory_of(struct pai_store *s)
+{
+	return (struct memory_store *)s;
+}
+
+/* Where the key is, or where it belongs. */
+static size_t place_locked(const struct memory_store *m, const char *key, bool *found)
+{
+	size_t low = 0, high = m->count;
+
+	*found = false;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		int order = strcmp(m->records[mid].key, key);
+
+		if (order == 0) {
+			*found = true;
+			return mid;
+		}
+		if (order < 0) {
+			low = mid + 1;
+		} else {
+			high = mid;
+		}
+	}
+	return low;
+}
+
+/* The record of the key, a NEW one when there was none; NULL without memory. */
+static struct pai_session_record *need_locked(struct memory_store *m, const char *key)
+{
+	bool found;
+	size_t at = place_locked(m, key, &found);
+
+	if (found) {
+		return &m->records[at];
+	}
+	if (m->count == m->cap) {
+		size_t cap = m->cap ? 2 * m->cap : 16;
+		void *grown = reallocarray(m->records, cap, sizeof(*m->records));
+
+		if (!grown) {
+			return NULL;
+		}
+		m->records = grown;
+		m->cap = cap;
+	}
+	memmove(&m->records[at + 1], &m->records[at],
+	    (m->count - at) * sizeof(struct pai_session_record));
+	m->count++;
+	m->records[at] = (struct pai_session_record){
+	    .state = PAI_SESSION_NEW,
+	    .created_ms = pai_clock_wall_ms(),
+	};
+	(void)snprintf(m->records[at].key, sizeof(m->records[at].key), "%s", key);
+	return &m->records[at];
+}
+
+static int memory_load(struct pai_store *s, const char *key, bool *found,
+    struct pai_session_record *ret, struct pai_err *err)
+{
+	struct memory_store *m = memory_of(s);
+	size_t at;
+
+	(void)err;
+	(void)pthread_mutex_lock(&m->lock);
+	at = place_locked(m, key, found);
+	if (*found) {
+		*ret = m->records[at];
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	return 0;
+}
+
+static int memory_list(
+    struct pai_store *s, struct pai_session_record **ret, size_t *count, struct pai_err *err)
+{
+	struct memory_store *m = memory_of(s);
+	struct pai_session_record *copy;
+	size_t n = 0;
+
+	(void)pthread_mutex_lock(&m->lock);
+	copy = calloc(m->count + 1, sizeof(*copy));
+	for (size_t i = 0; copy && i < m->count; i++) {
+		if (m->records[i].state != PAI_SESSION_KILLED) {
+			copy[n++] = m->records[i];
+		}
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	if (!copy) {
+		return pai_err_no_memory(err);
+	}
+	*ret = copy;
+	*count = n;
+	return 0;
+}
+
+static int memory_name(struct pai_store *s, const char *key, struct pai_err *err)
+{
+	struct memory_store *m = memory_of(s);
+	struct pai_session_record *record;
+
+	(void)pthread_mutex_lock(&m->lock);
+	record = need_locked(m, key);
+	if (record && record->state == PAI_SESSION_KILLED) {
+		record->state = PAI_SESSION_NEW;
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	return record ? 0 : pai_err_no_memory(err);
+}
+
+static int memory_bind(struct pai_store *s, const char *key,
+    const struct pai_session_identity *identity, bool revive, struct pai_session_record *ret,
+    bool *changed, struct pai_err *err)
+{
+	struct memory_store *m = memory_of(s);
+	struct pai_session_record *record;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&m->lock);
+	record = need_locked(m, key);
+	if (!record) {
+		r = pai_err_no_memory(err);
+	} else if (record->state == PAI_SESSION_KILLED && !revive) {
+		r = pai_err_set(err, PAI_E_RESET, "the session was killed");
+	} else {
+		bool differs = !pai_session_identity_equal(&record->identity, identity);
+
+		*changed = differs && record->generation > 0;
+		record->generation += differs;
+		record->identity = *identity;
+		record->state = PAI_SESSION_LIVE;
+		record->last_used_ms = pai_clock_wall_ms();
+		*ret = *record;
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	return r;
+}
+
+static void move_locked(struct pai_session_record *record, enum pai_store_event event,
+    const struct pai_session_identity *identity)
+{
+	bool is_bound = pai_session_identity_equal(&record->identity, identity);
+
+	if (event == PAI_STORE_RESET || event == PAI_STORE_KILL) {
+		record->resets++;
+	}
+	if (record->state == PAI_SESSION_KILLED) {
+		return;
+	}
+	switch (event) {
+	case PAI_STORE_LOST:
+	case PAI_STORE_PAUSE:
+		if (is_bound) {
+			record->state =
+			    event == PAI_STORE_LOST ? PAI_SESSION_LOST : PAI_SESSION_PAUSED;
+		}
+		break;
+	case PAI_STORE_RESET:
+		record->state = PAI_SESSION_NEW;
+		break;
+	case PAI_STORE_KILL:
+		record->state = PAI_SESSION_KILLED;
+		record->trusted = false;
+		break;
+	case PAI_STORE_CREATE:
+	case PAI_STORE_ADOPT:
+	case PAI_STORE_RESUME:
+		break;
+	}
+}
+
+static int memory_event(struct pai_store *s, const char *key, enum pai_store_event event,
+    const struct pai_session_identity *identity, const char *detail, struct pai_err *err)
+{
+	static const struct pai_session_identity none;
+	struct memory_store *m = memory_of(s);
+	struct pai_session_record *record;
+
+	(void)detail;
+	(void)pthread_mutex_lock(&m->lock);
+	record = need_locked(m, key);
+	if (record) {
+		move_locked(record, event, identity ? identity : &none);
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	return record ? 0 : pai_err_no_memory(err);
+}
+
+static int memory_trust(struct pai_store *s, const char *key, bool trusted, struct pai_err *err)
+{
+	struct memory_store *m = memory_of(s);
+	struct pai_session_record *record;
+
+	(void)pthread_mutex_lock(&m->lock);
+	record = need_locked(m, key);
+	if (record) {
+		record->trusted = trusted;
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	return record ? 0 : pai_err_no_memory(err);
+}
+
+static void memory_free(struct pai_store *s)
+{
+	struct memory_store *m = memory_of(s);
+
+	(void)pthread_mutex_destroy(&m->lock);
+	free(m->records);
+	free(m);
+}
+
+static const struct pai_store_ops memory_ops = {
+    .load = memory_load,
+    .list = memory_list,
+    .name = memory_name,
+    .bind = memory_bind,
+    .event = memory_event,
+    .trust = memory_trust,
+    .free = memory_free,
+};
+
+struct pai_store *pai_store_memory_new(void)
+{
+	struct memory_store *m = calloc(1, sizeof(*m));
+
+	if (!m) {
+		return NULL;
+	}
+	m->base.ops = &memory_ops;
+	(void)pthread_mutex_init(&m->lock, NULL);
+	return &m->base;
+}
