@@ -66,9 +66,10 @@ struct pai_session_options {
 	uint64_t keepalive_ttl_ms;        /* default 5 min (seed's example) */
 	uint64_t create_timeout_ms;       /* default 120 s: creating has a deadline of its own */
 	const char *session_key_metadata; /* NULL: paiSessionKey */
-	/* A program that prints create options of a key as JSON
-	 * ({"template":…,"ttl":…,"metadata":{…}…}); NULL: none. Run with the key as its argument.
-	 */
+	/* A program that prints create options of a key as JSON, laid over `create`; NULL: none.
+	 * Run with the key as its argument. {"template": "t", "ttl": ms, "metadata": {}, "env": {},
+	 * "network": "none"|"allowlist"|"full", "allow": [], "resources": {"cpuMillis",
+	 * "memoryBytes", "pids", "diskBytes"}}; anything else is INPUT. */
 	const char *create_program;
 	bool portable; /* helper=off: contract calls only */
 	bool raw_ids;
@@ -79,16 +80,22 @@ int pai_sessions_new(struct pai_provider *take_provider, struct pai_store *take_
     struct pai_pool *pool, const struct pai_session_options *options, const char *lock_dir,
     const struct pai_session_listener *listener, struct pai_sessions **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
-/* Stops accepting, drains admitted operations within the deadline, frees. Never kills. */
+/* Stops accepting, drains admitted operations within the deadline, then cancels creations that go
+ * on, detaches every environment and frees; NULL is fine. Never kills. Handles and environments
+ * still held stay valid (every call on them fails) and keep provider and store until the last one
+ * is gone; the pool and the listener must live as long. */
 void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms);
 struct pai_provider *pai_sessions_provider(struct pai_sessions *m);
 struct pai_store *pai_sessions_store(struct pai_sessions *m);
+/* The manager's create options, for who lays others over them (pai create). */
+const struct pai_create_input *pai_sessions_create_options(struct pai_sessions *m);
 /* Foreign live sandboxes: lists the provider by metadata and remembers keys that this store doesn't
  * know (as LOST until adopted). Blocks; called at mount and on a timer, never because of a look. */
 int pai_sessions_discover(
     struct pai_sessions *m, const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
 
-/* The handle of a key; does not touch the provider. INPUT for what is not a key. */
+/* The handle of a key; does not touch the provider. INPUT for what is not a key; RESET while the
+ * key is being disposed of: a new handle can be had once that is done. */
 int pai_sessions_handle(struct pai_sessions *m, const char *key, struct pai_session **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
 struct pai_session *pai_session_ref(struct pai_session *s);
@@ -111,7 +118,8 @@ enum pai_acquire_flags {
 };
 /* A live environment, made if need be; concurrent callers share one create; ends at the call's
  * deadline while the creation goes on for the next one. options: NULL, or create options for this
- * key (pai create). */
+ * key (pai create), whole: in place of the manager's and the program's, so that a narrower network
+ * can be asked for. They count where a sandbox is made or adopted, not for one already held. */
 int pai_session_acquire(struct pai_session *s, uint32_t flags,
     const struct pai_create_input *options, const struct pai_call *call, struct pai_env **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
@@ -123,9 +131,10 @@ int pai_session_verify(struct pai_session *s, struct pai_env *e, const struct pa
     struct pai_err *err) PAI_WARN_UNUSED;
 
 /* Runs fn on a live environment; once more on a new one when fn fails with NOT_FOUND or RESET, the
- * environment was lost and no reset or dispose came in between. *environment_reset: it ran in a
- * replacement. Exclusive: in the key's mutation queue, serial with others of it and with reset, in
- * every process of this host; `token` non-zero: the caller is inside that use already and passes.
+ * environment was lost and no reset or dispose came in between. *environment_reset (set also on
+ * failure): it ran in a replacement, or was the first to use one. Exclusive: in the key's mutation
+ * queue, serial with others of it and with reset, in every process of this host; `token` non-zero:
+ * the caller is inside that use already and passes.
  */
 typedef int (*pai_session_fn)(void *arg, struct pai_env *e, struct pai_err *err);
 struct pai_use {
@@ -145,6 +154,9 @@ void pai_session_exclusive_end(struct pai_session *s, uint64_t token);
  * workspace is a directory of the user's (local template). */
 int pai_session_reset(
     struct pai_session *s, const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
+/* The same from inside an exclusive use, whose token it is. */
+int pai_session_reset_inside(struct pai_session *s, uint64_t token, const struct pai_call *call,
+    struct pai_err *err) PAI_WARN_UNUSED;
 /* Terminal: revokes held handles, kills the sandbox and every orphan found by metadata, leaves a
  * tombstone. *killed: how many sandboxes. A new handle can be had afterwards. */
 int pai_sessions_dispose(struct pai_sessions *m, const char *key, const struct pai_call *call,

@@ -1,0 +1,140 @@
+/*
+ * The keeper: one thread that renews the lifetime of sandboxes in use (pai_env_busy), on the
+ * manager's own pool, so that one that doesn't answer holds up no other.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/log.h"
+#include "providers/session/session_private.h"
+
+/* Half of the lifetime: one renewal may fail and the next still comes in time. */
+#define RENEW_PART 2
+#define LOOKS_PER_TTL 4
+#define BACKGROUND_MS 30000
+
+int pai_env_renew(struct pai_env *e, const struct pai_call *call, struct pai_err *err)
+{
+	uint64_t ttl_ms = e->session->m->keepalive_ttl_ms;
+	uint64_t now = pai_clock_ms();
+	uint64_t before = atomic_load(&e->renewed_ms);
+	int r;
+
+	if (before != 0 && now - before < ttl_ms / RENEW_PART) {
+		return 0;
+	}
+	/* One of several callers does it; the others go on. */
+	if (!atomic_compare_exchange_strong(&e->renewed_ms, &before, now)) {
+		return 0;
+	}
+	r = pai_sandbox_keep_alive(e->sandbox, ttl_ms, call, err);
+	if (r < 0) {
+		atomic_store(&e->renewed_ms, before);
+	}
+	return r;
+}
+
+static bool is_due(const struct pai_env *e)
+{
+	uint64_t before = atomic_load(&e->renewed_ms);
+
+	return atomic_load(&e->busy) > 0 &&
+	       (before == 0 ||
+		   pai_clock_ms() - before >= e->session->m->keepalive_ttl_ms / RENEW_PART);
+}
+
+static void renew_job(void *arg)
+{
+	struct pai_env *e = arg;
+	struct pai_sessions *m = e->session->m;
+	struct pai_call call = {.deadline_ms = pai_deadline_in(BACKGROUND_MS)};
+	struct pai_err err = PAI_ERR_INIT;
+
+	if (pai_env_renew(e, &call, &err) < 0) {
+		if (err.code == PAI_E_NOT_FOUND) {
+			pai_session_lost(e->session, e, err.msg);
+		} else {
+			pai_log_warn(
+			    "session", "%s: lifetime not renewed: %s", e->session->key, err.msg);
+		}
+	}
+	pai_env_unref(e);
+	pai_sessions_leave(m);
+}
+
+static void look(struct pai_sessions *m)
+{
+	size_t count = 0;
+	struct pai_session **all = pai_sessions_all(m, &count);
+
+	for (size_t i = 0; all && i < count; i++) {
+		struct pai_env *e = pai_session_current(all[i]);
+
+		if (e && is_due(e) && pai_sessions_enter(m, PAI_ERR_IGNORED()) == 0) {
+			if (pai_pool_submit(m->makers, renew_job, e) == 0) {
+				e = NULL;
+			} else {
+				pai_sessions_leave(m);
+			}
+		}
+		pai_env_unref(e);
+		pai_session_unref(all[i]);
+	}
+	free(all);
+}
+
+static void *keeper(void *arg)
+{
+	struct pai_sessions *m = arg;
+	uint64_t pause_ms = m->keepalive_ttl_ms / LOOKS_PER_TTL + 1;
+
+	(void)pthread_mutex_lock(&m->lock);
+	while (!m->keeper_stops) {
+		struct timespec until = pai_deadline_monotonic(pai_deadline_in(pause_ms));
+
+		if (!m->keeper_poked) {
+			(void)pthread_cond_clockwait(
+			    &m->keeper_wake, &m->lock, CLOCK_MONOTONIC, &until);
+		}
+		m->keeper_poked = false;
+		if (m->keeper_stops) {
+			break;
+		}
+		(void)pthread_mutex_unlock(&m->lock);
+		look(m);
+		(void)pthread_mutex_lock(&m->lock);
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	return NULL;
+}
+
+int pai_keeper_start(struct pai_sessions *m, struct pai_err *err)
+{
+	int r = pthread_create(&m->keeper, NULL, keeper, m);
+
+	m->has_keeper = r == 0;
+	return r ? pai_err_errno(err, r, "start the keeper thread") : 0;
+}
+
+void pai_keeper_stop(struct pai_sessions *m)
+{
+	if (!m->has_keeper) {
+		return;
+	}
+	(void)pthread_mutex_lock(&m->lock);
+	m->keeper_stops = true;
+	(void)pthread_cond_signal(&m->keeper_wake);
+	(void)pthread_mutex_unlock(&m->lock);
+	(void)pthread_join(m->keeper, NULL);
+	m->has_keeper = false;
+}
+
+void pai_sessions_poke(struct pai_sessions *m)
+{
+	(void)pthread_mutex_lock(&m->lock);
+	m->keeper_poked = true;
+	(void)pthread_cond_signal(&m->keeper_wake);
+	(void)pthread_mutex_unlock(&m->lock);
+}
