@@ -17,7 +17,7 @@
 
 int pai_builtin_fail(struct pai_buf *err, const char *name, const char *what, int r)
 {
-	(void)!pai_buf_printf(err, "%s: %s: %s\n", name, what, strerror(-r));
+	(void)!pai_buf_printf(err, "%s: %s: %s\n", name, what, strerrordesc_np(-r));
 	return 1;
 }
 
@@ -52,7 +52,7 @@ static int do_exit(
 {
 	(void)out, (void)err;
 	sh->exiting = true;
-	return argv[1] ? atoi(argv[1]) & 0xff : sh->status;
+	return argv[1] ? (int)(strtol(argv[1], NULL, 10) & 0xff) : sh->status;
 }
 
 static int do_echo(

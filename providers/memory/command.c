@@ -186,7 +186,8 @@ static int begin(struct command *c)
 		r = -ENOTDIR;
 	}
 	pai_box_unlock(b);
-	return r < 0 ? pai_err_set(c->err, PAI_E_INPUT, "cwd '%s': %s", cwd, strerror(-r)) : 0;
+	return r < 0 ? pai_err_set(c->err, PAI_E_INPUT, "cwd '%s': %s", cwd, strerrordesc_np(-r))
+		     : 0;
 }
 
 static int run_shell(struct command *c)

@@ -83,7 +83,7 @@ static int file_error(const char *path, int r, struct pai_err *err)
 	case ENOTDIR:
 	case ENAMETOOLONG:
 	case EEXIST: /* a parent that is a file */
-		return pai_err_set(err, PAI_E_INPUT, "'%s': %s", path, strerror(-r));
+		return pai_err_set(err, PAI_E_INPUT, "'%s': %s", path, strerrordesc_np(-r));
 	default:
 		return pai_err_errno(err, -r, "'%s'", path);
 	}

@@ -353,7 +353,8 @@ int pai_script_load(struct pai_script *s, const char *path, struct pai_err *err)
 	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(PAI_SCRIPT_MAX_BYTES);
 
 	if (fd < 0) {
-		return pai_err_set(err, PAI_E_INPUT, "script '%s': %s", path, strerror(errno));
+		return pai_err_set(
+		    err, PAI_E_INPUT, "script '%s': %s", path, strerrordesc_np(errno));
 	}
 	if (pai_buf_fill(&text, fd, err) < 0) {
 		return pai_err_wrap(err, "script '%s'", path);

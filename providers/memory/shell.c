@@ -414,7 +414,7 @@ static void do_redirect(struct parse *ps, struct io *io, const struct redirect *
 	}
 	r = apply_redirect(ps->sh, io, rd, word.data ? word.data : "");
 	if (r < 0 && ps->sh->stopped == 0) {
-		complain(ps->sh, word.data ? word.data : "''", strerror(-r));
+		complain(ps->sh, word.data ? word.data : "''", strerrordesc_np(-r));
 		ps->sh->status = 1;
 		*failed = true;
 	}
@@ -577,7 +577,8 @@ static void parse_simple(struct parse *ps)
 		r = w.count < MAX_WORDS ? words_add(&w, word.data ? word.data : "") : -E2BIG;
 	}
 	if (r < 0) {
-		ps->wrong = r == -EINVAL ? "unbalanced quotes, or a substitution" : strerror(-r);
+		ps->wrong =
+		    r == -EINVAL ? "unbalanced quotes, or a substitution" : strerrordesc_np(-r);
 	} else if (!any && !ps->wrong) {
 		ps->wrong = "a command is missing";
 	}
