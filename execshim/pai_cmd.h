@@ -1,0 +1,57 @@
+/*
+ * pai_cmd: the commands of `pai`. Each is a row of one table: name, what it takes, its help, its
+ * function; the command line is read by one parser for all.
+ */
+#ifndef PAI_EXECSHIM_PAI_CMD_H
+#define PAI_EXECSHIM_PAI_CMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "execshim/target.h"
+#include "providers/base/strmap.h"
+
+enum pai_cmd_takes {                /* beside -n, --json, --help */
+	PAI_TAKES_SESSION = 1 << 0, /* -s KEY */
+	PAI_TAKES_OPTIONS = 1 << 1, /* -o NAME=VALUE,... */
+	PAI_TAKES_SANDBOX = 1 << 2, /* --sandbox ID */
+	PAI_TAKES_PAGE = 1 << 3,    /* --limit N, --before ID, --all */
+	PAI_TAKES_OFF = 1 << 4,     /* --off */
+	PAI_TAKES_RAW = 1 << 5,     /* everything after the name is another program's */
+};
+struct pai_args {
+	const char *daemon;  /* -n */
+	const char *key;     /* -s, or NULL */
+	const char *sandbox; /* --sandbox */
+	struct pai_strmap options;
+	bool json, off, all, help;
+	int64_t limit, before; /* 0: not given */
+	char **words;          /* borrowed, NULL-terminated */
+	size_t word_count;
+};
+struct pai_cmd {
+	const char *name;
+	const char *synopsis; /* after the name */
+	const char *summary;  /* one line */
+	const char *help;     /* more, with an example */
+	unsigned takes;
+	size_t most_words;
+	/* Prints, and returns 0; or fills err. 1: it has failed and said so itself. */
+	int (*run)(const struct pai_args *a, struct pai_err *err);
+};
+extern const struct pai_cmd pai_cmd_table[]; /* ends with a NULL name */
+const struct pai_cmd *pai_cmd_find(const char *name);
+
+/* argv[0] is the command's name. INPUT with one line that says what was expected. */
+int pai_args_parse(const struct pai_cmd *cmd, int argc, char **argv, struct pai_args *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+void pai_args_fini(struct pai_args *a);
+/* "a=b,c=d": a backslash takes the next character as it is. */
+int pai_args_add_options(
+    struct pai_strmap *options, const char *text, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* pai_doctor.c */
+int pai_cmd_doctor(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+
+#endif

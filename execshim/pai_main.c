@@ -1,0 +1,110 @@
+/* pai: sessions, daemons and their state, for people and scripts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "execshim/pai_cmd.h"
+#include "execshim/version.h"
+#include "providers/base/log.h"
+#include "providers/base/printable.h"
+
+enum {
+	EXIT_DONE = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+};
+
+static void print_usage(FILE *to)
+{
+	(void)fprintf(to, "usage: pai [-n NAME] COMMAND [ARG...]\n\n");
+	for (const struct pai_cmd *c = pai_cmd_table; c->name; c++) {
+		(void)fprintf(to, "  %-12s %s\n", c->name, c->summary);
+	}
+	(void)fprintf(to,
+	    "\n"
+	    "  -n, --name NAME  the daemon (default: the mount's you stand in, else 'default')\n"
+	    "  --json           JSON instead of text, an object a line, with every command\n"
+	    "  -h, --help       this text, or with a command its own\n"
+	    "  -V, --version    the version\n"
+	    "\n"
+	    "example: pai create thread-42 && pai status thread-42\n");
+}
+
+static void print_help(const struct pai_cmd *c)
+{
+	printf("usage: pai [-n NAME] %s%s%s%s\n\n%s.\n%s", c->name, *c->synopsis ? " " : "",
+	    c->synopsis, c->takes & PAI_TAKES_RAW ? "" : " [--json]", c->summary, c->help);
+}
+
+static int usage_error(const char *what, const char *word)
+{
+	(void)fprintf(stderr, "pai: %s '%s'; expected a command: ", what, pai_printable(word));
+	for (const struct pai_cmd *c = pai_cmd_table; c->name; c++) {
+		(void)fprintf(stderr, "%s%s", c == pai_cmd_table ? "" : ", ", c->name);
+	}
+	(void)fprintf(stderr, "\n");
+	return EXIT_USAGE;
+}
+
+static int report(const struct pai_err *err, int code)
+{
+	(void)fprintf(
+	    stderr, "pai: %s (%s)\n", pai_printable(err->msg), pai_errcode_name(err->code));
+	return code;
+}
+
+static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **argv)
+{
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_args args;
+	int code = EXIT_DONE;
+	int r = pai_args_parse(cmd, argc, argv, &args, &err);
+
+	args.daemon = args.daemon ? args.daemon : daemon;
+	if (r < 0) {
+		code = report(&err, EXIT_USAGE);
+	} else if (args.help) {
+		print_help(cmd);
+	} else {
+		r = cmd->run(&args, &err);
+		code = r < 0 ? report(&err, EXIT_FAILED) : r > 0 ? EXIT_FAILED : EXIT_DONE;
+	}
+	pai_args_fini(&args);
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		(void)pai_err_sys(&err, "write to stdout");
+		code = code ? code : report(&err, EXIT_FAILED);
+	}
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	const char *daemon = NULL;
+	const struct pai_cmd *cmd;
+	int at = 1;
+
+	pai_log_init("pai");
+	while (at < argc && argv[at][0] == '-') {
+		const char *word = argv[at];
+
+		if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0) {
+			print_usage(stdout);
+			return EXIT_DONE;
+		}
+		if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0) {
+			printf("pai " PAI_VERSION "\n");
+			return EXIT_DONE;
+		}
+		if ((strcmp(word, "-n") != 0 && strcmp(word, "--name") != 0) || at + 1 >= argc) {
+			return usage_error("unknown option", word);
+		}
+		daemon = argv[at + 1];
+		at += 2;
+	}
+	if (at >= argc) {
+		print_usage(stderr);
+		return EXIT_USAGE;
+	}
+	cmd = pai_cmd_find(argv[at]);
+	return cmd ? run(cmd, daemon, argc - at, argv + at)
+		   : usage_error("unknown command", argv[at]);
+}
