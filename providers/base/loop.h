@@ -23,7 +23,8 @@ void pai_loop_stop(struct pai_loop *l);
 /* Runs fn(arg) on the loop's thread, in order of posting. 0 or -ENOMEM. */
 int pai_loop_post(struct pai_loop *l, pai_loop_fn fn, void *arg) PAI_WARN_UNUSED;
 
-/* The descriptor stays the caller's. events 0 keeps the source and waits for nothing. */
+/* The descriptor stays the caller's, who closes it after the source is freed: never before, its
+ * number may be another source's by then. events 0 keeps the source and waits for nothing. */
 struct pai_loop_io *pai_loop_io_new(struct pai_loop *l, int fd, uint32_t epoll_events,
     pai_loop_io_fn fn, void *arg, struct pai_err *err);
 void pai_loop_io_set(struct pai_loop_io *io, uint32_t epoll_events);
