@@ -33,8 +33,9 @@ struct pai_fs_options {
 	bool special_full; /* FIFOs, sockets, devices with their true mode */
 	bool allow_other, default_permissions;
 	bool exec, suid, dev; /* default: none of them */
-	bool raw_ids;         /* mounted by root or with allow_other: ids as they are */
-	bool debug;           /* libfuse's own trace */
+	bool read_only;
+	bool raw_ids; /* mounted by root or with allow_other: ids as they are */
+	bool debug;   /* libfuse's own trace */
 	uint64_t
 	    timeout_ms; /* silence of a session after which its operations fail; default 10,000 */
 	uint64_t create_timeout_ms;

@@ -1,0 +1,627 @@
+/*
+ * The requests of PROTOCOL.md. One table names each, with the pool that it runs on: `quick` for
+ * those that read local state only, the other for those that may wait for a provider. A handler
+ * fills the reply, or the error; its call ends when the client is gone.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fusefs/control_conn.h"
+#include "providers/base/auto.h"
+#include "providers/base/clock.h"
+#include "providers/base/key.h"
+#include "providers/base/log.h"
+
+#define LIST_MAX 1000 /* sessions in one reply: a frame holds them with the longest names */
+#define LOG_DEFAULT 100
+#define LOG_MAX 1000
+/* For calls to a provider that make nothing: kill, reset, pause. */
+#define CALL_TIMEOUT_MS 60000
+
+struct work {
+	struct pai_control *control;
+	struct pai_conn *conn; /* a reference */
+	uint32_t id;
+	struct pai_json *request;
+	struct pai_json *reply;
+	struct pai_env *env; /* barrier: until it is done */
+	const struct operation *operation;
+	struct pai_err err;
+};
+struct operation {
+	const char *name;
+	bool is_quick;
+	int (*fn)(struct work *w, const struct pai_call *call, struct pai_err *err);
+};
+
+#define SESSIONS(w) ((w)->control->config.sessions)
+#define OPTIONS(w) ((w)->control->config.options)
+#define FS(w) ((w)->control->config.fs)
+
+/* --- pieces --- */
+
+static int wanted(const char *op, const char *field, const char *what, struct pai_err *err)
+{
+	return pai_err_set(err, PAI_E_INPUT, "%s: expected '%s', %s", op, field, what);
+}
+
+static int get_session(struct work *w, struct pai_session **ret, struct pai_err *err)
+{
+	const char *key = pai_json_str(w->request, "key");
+
+	if (!key) {
+		return wanted(w->operation->name, "key", "a session's key", err);
+	}
+	return pai_sessions_handle(SESSIONS(w), key, ret, err);
+}
+PAI_DEFINE_AUTO(struct pai_session, pai_session_unref)
+#define auto_session PAI_AUTO(pai_session_unref_p)
+
+static int describe_record(
+    struct work *w, const struct pai_session_record *r, struct pai_json *into)
+{
+	char name[PAI_KEY_NAME_MAX + 1] = "";
+	const char *provider = pai_provider_name(pai_sessions_provider(SESSIONS(w)));
+	const char *id = r->identity.sandbox_id, *incarnation = r->identity.incarnation;
+	bool has_name = pai_key_to_name(r->key, name, PAI_ERR_IGNORED()) == 0;
+	int f = pai_json_set_str(into, "key", r->key);
+
+	f = f ? f : pai_json_set_str(into, "name", has_name ? name : NULL);
+	f = f ? f : pai_json_set_str(into, "state", pai_session_state_name(r->state));
+	f = f ? f : pai_json_set_str(into, "provider", provider);
+	f = f ? f : pai_json_set_str(into, "sandboxId", *id ? id : NULL);
+	f = f ? f : pai_json_set_str(into, "incarnation", *incarnation ? incarnation : NULL);
+	f = f ? f : pai_json_set_num(into, "generation", (int64_t)r->generation);
+	f = f ? f : pai_json_set_num(into, "createdMs", r->created_ms);
+	f = f ? f : pai_json_set_num(into, "lastUsedMs", r->last_used_ms);
+	return f ? f : pai_json_set_bool(into, "trusted", r->trusted);
+}
+
+static int describe(
+    struct work *w, struct pai_session *s, struct pai_json *into, struct pai_err *err)
+{
+	struct pai_session_record r;
+
+	pai_session_snapshot(s, &r);
+	return describe_record(w, &r, into) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+/* --- answered from memory --- */
+
+static int push_session(struct work *w, const char *key, struct pai_json *list, struct pai_err *err)
+{
+	auto_session struct pai_session *s = NULL;
+	pai_auto_json struct pai_json *object = pai_json_object();
+
+	if (pai_sessions_handle(SESSIONS(w), key, &s, err) < 0 || describe(w, s, object, err) < 0) {
+		return -err->errnum;
+	}
+	return pai_json_push(list, PAI_TAKE(object)) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+static int list_named(
+    struct work *w, const struct pai_json *keys, struct pai_json *list, struct pai_err *err)
+{
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+
+	if (pai_json_count(keys) > LIST_MAX) {
+		return wanted("ls", "keys", "at most 1000 of them", err);
+	}
+	for (size_t i = 0; i < pai_json_count(keys); i++) {
+		const char *key = pai_json_text(pai_json_at(keys, i));
+		struct pai_session_record r;
+		bool found = false;
+
+		if (!key) {
+			return wanted("ls", "keys", "an array of strings", err);
+		}
+		if (pai_key_check(key, err) < 0 ||
+		    store->ops->load(store, key, &found, &r, err) < 0 ||
+		    (found && push_session(w, key, list, err) < 0)) {
+			return -err->errnum;
+		}
+	}
+	return 0;
+}
+
+static int list_all(struct work *w, struct pai_json *list, bool *more, struct pai_err *err)
+{
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+	const char *after = pai_json_str(w->request, "after");
+	pai_auto_free struct pai_session_record *records = NULL;
+	size_t count = 0;
+
+	if (store->ops->list(store, &records, &count, err) < 0) {
+		return -err->errnum;
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (after && strcmp(records[i].key, after) <= 0) {
+			continue;
+		}
+		if (pai_json_count(list) == LIST_MAX) {
+			*more = true;
+			break;
+		}
+		if (push_session(w, records[i].key, list, err) < 0) {
+			return -err->errnum;
+		}
+	}
+	return 0;
+}
+
+static int op_ls(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	const struct pai_json *keys = pai_json_get(w->request, "keys");
+	pai_auto_json struct pai_json *list = pai_json_array();
+	bool more = false;
+	int r = 0;
+
+	(void)call;
+	if (!list) {
+		return pai_err_no_memory(err);
+	}
+	r = keys ? list_named(w, keys, list, err) : list_all(w, list, &more, err);
+	if (r < 0) {
+		return r;
+	}
+	return pai_json_set(w->reply, "sessions", PAI_TAKE(list)) < 0 ||
+		       pai_json_set_bool(w->reply, "more", more) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
+}
+
+static int count_sessions(struct work *w, int64_t *ret, struct pai_err *err)
+{
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+	pai_auto_free struct pai_session_record *records = NULL;
+	size_t count = 0;
+
+	if (store->ops->list(store, &records, &count, err) < 0) {
+		return -err->errnum;
+	}
+	*ret = (int64_t)count;
+	return 0;
+}
+
+static int status_daemon(struct work *w, struct pai_err *err)
+{
+	static const char *const networks[] = {"none", "allowlist", "full"};
+	const struct pai_options *o = OPTIONS(w);
+	struct pai_provider *p = pai_sessions_provider(SESSIONS(w));
+	bool runs = pai_provider_caps(p) & PAI_CAP_COMMANDS;
+	int64_t sessions = 0;
+	int f = 0;
+
+	if (count_sessions(w, &sessions, err) < 0) {
+		return -err->errnum;
+	}
+	f = pai_json_set_str(w->reply, "name", o->name);
+	f = f ? f : pai_json_set_str(w->reply, "provider", pai_provider_name(p));
+	f = f ? f : pai_json_set_str(w->reply, "isolation", pai_provider_isolation(p));
+	f = f ? f : pai_json_set_str(w->reply, "mount", o->mountpoint);
+	f = f ? f : pai_json_set_num(w->reply, "pid", getpid());
+	f = f ? f : pai_json_set_str(w->reply, "version", PAI_VERSION);
+	f = f ? f : pai_json_set_str(w->reply, "files", o->helper ? "portable" : "native");
+	f = f ? f : pai_json_set_str(w->reply, "exec", runs ? "allowed" : "refused");
+	f = f ? f
+	      : pai_json_set_str(
+		    w->reply, "network", networks[o->create.network < 0 ? 0 : o->create.network]);
+	f = f ? f : pai_json_set_str(w->reply, "coherence", o->coherence ? "strict" : "push");
+	f = f ? f : pai_json_set_str(w->reply, "writes", "sync");
+	f = f ? f : pai_json_set_num(w->reply, "sessions", sessions);
+	return f < 0 ? pai_err_no_memory(err) : 0;
+}
+
+static int op_status(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	auto_session struct pai_session *s = NULL;
+	pai_auto_env struct pai_env *env = NULL;
+	pai_auto_json struct pai_json *session = pai_json_object();
+	const char *files = NULL;
+	int f = 0;
+
+	(void)call;
+	if (status_daemon(w, err) < 0) {
+		return -err->errnum;
+	}
+	if (!pai_json_str(w->request, "key")) {
+		return 0;
+	}
+	if (get_session(w, &s, err) < 0 || describe(w, s, session, err) < 0) {
+		return -err->errnum;
+	}
+	env = pai_session_current(s);
+	files = env && pai_env_ws(env) ? pai_env_ws(env)->ops->name : NULL;
+	f = pai_json_set_str(session, "files", files);
+	f = f ? f : pai_json_set(w->reply, "session", PAI_TAKE(session));
+	f = f ? f : pai_json_set(w->reply, "lostWrites", pai_json_array());
+	return f < 0 ? pai_err_no_memory(err) : 0;
+}
+
+/* Of the environments that there are now. */
+static int server_counters(struct work *w, struct pai_json *into, struct pai_err *err)
+{
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+	pai_auto_free struct pai_session_record *records = NULL;
+	size_t count = 0;
+	uint64_t sums[PAI_WS_OP_COUNT] = {0};
+
+	if (store->ops->list(store, &records, &count, err) < 0) {
+		return -err->errnum;
+	}
+	for (size_t i = 0; i < count; i++) {
+		auto_session struct pai_session *s = NULL;
+		pai_auto_env struct pai_env *env = NULL;
+
+		if (pai_sessions_handle(SESSIONS(w), records[i].key, &s, err) < 0) {
+			return -err->errnum;
+		}
+		env = pai_session_current(s);
+		for (int op = 0; env && pai_env_ws(env) && op < PAI_WS_OP_COUNT; op++) {
+			sums[op] +=
+			    __atomic_load_n(&pai_env_ws(env)->counters[op], __ATOMIC_RELAXED);
+		}
+	}
+	for (int op = 0; op < PAI_WS_OP_COUNT; op++) {
+		if (pai_json_set_num(into, pai_ws_op_name(op), (int64_t)sums[op]) < 0) {
+			return pai_err_no_memory(err);
+		}
+	}
+	return 0;
+}
+
+static int op_counters(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *server = pai_json_object();
+
+	(void)call;
+	if (FS(w) && pai_fs_counters(FS(w), w->reply, err) < 0) {
+		return -err->errnum;
+	}
+	if (!server || server_counters(w, server, err) < 0) {
+		return server ? -err->errnum : pai_err_no_memory(err);
+	}
+	return pai_json_set(w->reply, "server", PAI_TAKE(server)) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+static int op_trust(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	const char *key = pai_json_str(w->request, "key");
+	bool trust = pai_json_bool(w->request, "trust", true);
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+	struct pai_session_record record;
+	bool found = false;
+
+	(void)call;
+	if (!key) {
+		return wanted("trust", "key", "a session's key", err);
+	}
+	if (pai_key_check(key, err) < 0 || store->ops->load(store, key, &found, &record, err) < 0) {
+		return -err->errnum;
+	}
+	if (!found) {
+		return pai_err_set(err, PAI_E_INPUT, "there is no session of that key");
+	}
+	if (store->ops->trust(store, key, trust, err) < 0) {
+		return -err->errnum;
+	}
+	if (FS(w)) {
+		pai_fs_session_named(FS(w), key); /* what the kernel keeps of it is dropped */
+	}
+	return pai_json_set_str(w->reply, "key", key) < 0 ||
+		       pai_json_set_bool(w->reply, "trusted", trust) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
+}
+
+static int op_resolve(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	const char *path = pai_json_str(w->request, "path");
+	const char *mount = OPTIONS(w)->mountpoint;
+	char key[PAI_KEY_MAX + 1];
+	pai_auto_free char *inside = NULL;
+	size_t n = mount ? strlen(mount) : 0;
+
+	(void)call;
+	if (!path) {
+		return wanted("resolve", "path", "a path inside the mount", err);
+	}
+	if (!FS(w)) {
+		return pai_err_set(err, PAI_E_INPUT, "this daemon has no mount");
+	}
+	if (path[0] == '/') {
+		if (strncmp(path, mount, n) != 0 || (path[n] != '/' && path[n] != '\0')) {
+			return pai_err_set(err, PAI_E_INPUT, "the path is not inside %s", mount);
+		}
+		path += n;
+		path += strspn(path, "/");
+	}
+	if (pai_fs_resolve(FS(w), path, key, &inside, err) < 0) {
+		return -err->errnum;
+	}
+	return pai_json_set_str(w->reply, "key", key) < 0 ||
+		       pai_json_set_str(w->reply, "path", inside) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
+}
+
+static int op_log(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	const char *key = pai_json_str(w->request, "key");
+	int64_t limit = pai_json_num(w->request, "limit", LOG_DEFAULT);
+	struct pai_json *entries = NULL;
+
+	(void)call;
+	if (limit < 1 || limit > LOG_MAX) {
+		return wanted("log", "limit", "1 to 1000", err);
+	}
+	if ((key && pai_key_check(key, err) < 0) ||
+	    pai_ledger_log(w->control->config.ledger, key, (size_t)limit,
+		pai_json_num(w->request, "before", 0), &entries, err) < 0) {
+		return -err->errnum;
+	}
+	return pai_json_set(w->reply, "entries", entries) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+static int op_shutdown(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	(void)call;
+	(void)err;
+	w->control->config.shutdown(w->control->config.arg);
+	return 0;
+}
+
+/* --- those that may wait for a provider --- */
+
+static int op_probe(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	if (pai_provider_probe(pai_sessions_provider(SESSIONS(w)), call, err) < 0) {
+		return -err->errnum;
+	}
+	return pai_json_set_bool(w->reply, "ok", true) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+static int op_create(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	const struct pai_json *object = pai_json_get(w->request, "options");
+	PAI_AUTO(pai_options_create_fini) struct pai_options_create options = {.network = -1};
+	auto_session struct pai_session *s = NULL;
+	pai_auto_env struct pai_env *env = NULL;
+	struct pai_create_input input;
+
+	if (object && !pai_json_is_object(object)) {
+		return wanted("create", "options", "an object", err);
+	}
+	if (pai_options_create_from_json(&OPTIONS(w)->create, object, &options, err) < 0 ||
+	    get_session(w, &s, err) < 0) {
+		return -err->errnum;
+	}
+	pai_options_create_input(&options, &input);
+	if (pai_session_acquire(s, PAI_ACQUIRE_REVIVE | PAI_ACQUIRE_VERIFY, object ? &input : NULL,
+		call, &env, err) < 0) {
+		return -err->errnum;
+	}
+	if (FS(w)) {
+		pai_fs_session_named(FS(w), pai_session_key(s));
+	}
+	return describe(w, s, w->reply, err);
+}
+
+static int op_reset(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	auto_session struct pai_session *s = NULL;
+
+	if (get_session(w, &s, err) < 0 || pai_session_reset(s, call, err) < 0) {
+		return -err->errnum;
+	}
+	return describe(w, s, w->reply, err);
+}
+
+static int op_pause(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	auto_session struct pai_session *s = NULL;
+
+	if (get_session(w, &s, err) < 0 || pai_session_pause(s, call, err) < 0) {
+		return -err->errnum;
+	}
+	return describe(w, s, w->reply, err);
+}
+
+/* The session that was bound to it, if any, learns that it is gone. */
+static void forget_sandbox(struct work *w, const char *sandbox_id)
+{
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+	pai_auto_free struct pai_session_record *records = NULL;
+	size_t count = 0;
+
+	if (store->ops->list(store, &records, &count, PAI_ERR_IGNORED()) < 0) {
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		auto_session struct pai_session *s = NULL;
+		pai_auto_env struct pai_env *env = NULL;
+
+		if (strcmp(records[i].identity.sandbox_id, sandbox_id) != 0 ||
+		    pai_sessions_handle(SESSIONS(w), records[i].key, &s, PAI_ERR_IGNORED()) < 0) {
+			continue;
+		}
+		env = pai_session_current(s);
+		if (env && strcmp(pai_env_identity(env)->sandbox_id, sandbox_id) == 0) {
+			pai_session_lost(s, env, "killed by its id");
+		}
+	}
+}
+
+static int kill_sandbox(
+    struct work *w, const char *sandbox_id, const struct pai_call *call, struct pai_err *err)
+{
+	pai_auto_sandbox struct pai_sandbox *sb = NULL;
+
+	if (pai_provider_connect(pai_sessions_provider(SESSIONS(w)), sandbox_id, call, &sb, err) <
+	    0) {
+		return -err->errnum;
+	}
+	if (sb && pai_sandbox_kill(sb, call, err) < 0) {
+		return -err->errnum;
+	}
+	if (sb) {
+		forget_sandbox(w, sandbox_id);
+	}
+	return pai_json_set_num(w->reply, "killed", sb ? 1 : 0) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	const char *key = pai_json_str(w->request, "key");
+	const char *sandbox_id = pai_json_str(w->request, "sandboxId");
+	size_t killed = 0;
+
+	if (!key == !sandbox_id) {
+		return wanted("kill", "key", "a session's key, or 'sandboxId'", err);
+	}
+	if (sandbox_id) {
+		return kill_sandbox(w, sandbox_id, call, err);
+	}
+	if (pai_sessions_dispose(SESSIONS(w), key, call, &killed, err) < 0) {
+		return -err->errnum;
+	}
+	if (FS(w)) {
+		pai_fs_session_killed(FS(w), key);
+	}
+	return pai_json_set_num(w->reply, "killed", (int64_t)killed) < 0 ? pai_err_no_memory(err)
+									 : 0;
+}
+
+/* --- the walk of one request --- */
+
+static int op_barrier(struct work *w, const struct pai_call *call, struct pai_err *err);
+
+static const struct operation operations[] = {
+    {"ls", true, op_ls},
+    {"status", true, op_status},
+    {"counters", true, op_counters},
+    {"trust", true, op_trust},
+    {"resolve", true, op_resolve},
+    {"log", true, op_log},
+    {"shutdown", true, op_shutdown},
+    {"probe", false, op_probe},
+    {"create", false, op_create},
+    {"reset", false, op_reset},
+    {"pause", false, op_pause},
+    {"kill", false, op_kill},
+    {"barrier", false, op_barrier},
+};
+
+static void work_free(struct work *w)
+{
+	pai_json_free(w->request);
+	pai_json_free(w->reply);
+	if (w->env) {
+		pai_env_unref(w->env);
+	}
+	pai_conn_unref(w->conn);
+	free(w);
+}
+
+static void on_answered(void *arg)
+{
+	struct work *w = arg;
+
+	pai_conn_request_done(w->conn);
+	work_free(w);
+}
+
+static void answer(struct work *w)
+{
+	if (w->err.code != PAI_OK) {
+		pai_conn_send_err(w->conn, w->id, &w->err);
+	} else {
+		pai_conn_send_json(w->conn, PAI_MSG_REPLY, w->id, w->reply);
+	}
+	while (pai_loop_post(w->control->loop, on_answered, w) < 0) {
+		(void)!pai_call_sleep(PAI_CALL_UNBOUNDED, pai_deadline_in(10), PAI_ERR_IGNORED());
+	}
+}
+
+static void work_job(void *arg)
+{
+	struct work *w = arg;
+	const struct pai_options *o = OPTIONS(w);
+	uint64_t ms = w->operation->fn == op_probe    ? o->timeout_ms
+		      : w->operation->fn == op_create ? o->create_timeout_ms
+						      : CALL_TIMEOUT_MS;
+	struct pai_call call = {.deadline_ms = pai_deadline_in(ms), .cancel = w->conn->cancel};
+
+	w->reply = pai_json_object();
+	if (!w->reply) {
+		(void)pai_err_no_memory(&w->err);
+	} else if (w->operation->fn(w, &call, &w->err) > 0) {
+		return; /* answered later, by whom it waits for */
+	}
+	answer(w);
+}
+
+static void barrier_done(void *arg, int errnum)
+{
+	struct work *w = arg;
+
+	if (errnum) {
+		(void)pai_err_errno(&w->err, errnum, "barrier");
+	}
+	answer(w);
+}
+
+/* 1: barrier_done() answers. */
+static int op_barrier(struct work *w, const struct pai_call *call, struct pai_err *err)
+{
+	auto_session struct pai_session *s = NULL;
+
+	(void)call;
+	if (get_session(w, &s, err) < 0) {
+		return -err->errnum;
+	}
+	w->env = FS(w) ? pai_session_current(s) : NULL;
+	if (!w->env) {
+		return 0; /* nothing is shown that could differ */
+	}
+	pai_fs_barrier_after(FS(w), w->env, barrier_done, w);
+	return 1;
+}
+
+void pai_control_request(struct pai_conn *conn, uint32_t id, struct pai_json *take_request)
+{
+	const char *op = pai_json_str(take_request, "op");
+	struct work *w = calloc(1, sizeof(*w));
+	int r = 0;
+
+	if (!w) {
+		struct pai_err err = PAI_ERR_INIT;
+
+		(void)pai_err_no_memory(&err);
+		pai_conn_send_err(conn, id, &err);
+		pai_json_free(take_request);
+		conn->in_flight--;
+		return;
+	}
+	*w = (struct work){.control = conn->control,
+	    .conn = pai_conn_ref(conn),
+	    .id = id,
+	    .request = take_request};
+	for (size_t i = 0; op && i < PAI_COUNT(operations); i++) {
+		if (strcmp(op, operations[i].name) == 0) {
+			w->operation = &operations[i];
+		}
+	}
+	if (!w->operation) {
+		(void)pai_err_set(&w->err, PAI_E_INPUT, "this daemon knows no such 'op'");
+		answer(w);
+		return;
+	}
+	r = w->operation->is_quick ? pai_pool_submit(conn->control->quick, work_job, w)
+				   : pai_control_submit(conn->control, work_job, w);
+	if (r < 0) {
+		(void)pai_err_unavailable(
+		    &w->err, PAI_REASON_BACKEND, NULL, "the daemon has too many calls under way");
+		answer(w);
+	}
+}

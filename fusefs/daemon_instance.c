@@ -1,0 +1,98 @@
+/*
+ * Who holds the lock file is the instance; the lock dies with the process, so a socket without its
+ * lock is a dead daemon's. The lock file itself stays: removing it would let two processes hold
+ * "the" lock at once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "fusefs/daemon.h"
+#include "providers/base/auto.h"
+#include "providers/base/path.h"
+
+#define BACKLOG 256
+
+static int lock(const char *name, const char *path, int *ret_fd, struct pai_err *err)
+{
+	pai_auto_fd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	/* POSIX rather than flock: not inherited by what is forked, and it names its holder. */
+	struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	struct flock holder = wanted;
+
+	if (fd < 0) {
+		return pai_err_sys(err, "open '%s'", path);
+	}
+	if (fcntl(fd, F_SETLK, &wanted) < 0) {
+		if (errno != EAGAIN && errno != EACCES) {
+			return pai_err_sys(err, "lock '%s'", path);
+		}
+		if (fcntl(fd, F_GETLK, &holder) < 0 || holder.l_type == F_UNLCK) {
+			holder.l_pid = 0;
+		}
+		return pai_err_errno(err, EADDRINUSE,
+		    "a daemon named '%s' is running (pid %d): -n NAME gives this one another name",
+		    name, (int)holder.l_pid);
+	}
+	*ret_fd = PAI_TAKE_FD(fd);
+	return 0;
+}
+
+int pai_instance_take(const char *name, struct pai_instance *ret, struct pai_err *err)
+{
+	pai_auto_free char *dir = NULL;
+	pai_auto_free char *lock_path = NULL;
+	pai_auto_free char *socket_path = NULL;
+
+	if (pai_runtime_dir(&dir, err) < 0) {
+		return pai_err_wrap(err, "runtime directory");
+	}
+	if (asprintf(&lock_path, "%s/%s.lock", dir, name) < 0 ||
+	    asprintf(&socket_path, "%s/%s.sock", dir, name) < 0) {
+		return pai_err_no_memory(err);
+	}
+	if (strlen(socket_path) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
+		return pai_err_set(err, PAI_E_INPUT,
+		    "'%s' is too long for a socket: a shorter name or XDG_RUNTIME_DIR is needed",
+		    socket_path);
+	}
+	if (lock(name, lock_path, &ret->lock_fd, err) < 0) {
+		return -err->errnum;
+	}
+	ret->socket_path = PAI_TAKE(socket_path);
+	if (unlink(ret->socket_path) < 0 && errno != ENOENT) {
+		return pai_err_sys(err, "remove the old socket '%s'", ret->socket_path);
+	}
+	return 0;
+}
+
+int pai_instance_listen(struct pai_instance *i, bool is_shared, int *ret_fd, struct pai_err *err)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	pai_auto_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0) {
+		return pai_err_sys(err, "control socket");
+	}
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", i->socket_path);
+	/* The directory is 0700: nobody connects before the mode is right. */
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    chmod(i->socket_path, is_shared ? 0666 : 0600) < 0 || listen(fd, BACKLOG) < 0) {
+		return pai_err_sys(err, "control socket '%s'", i->socket_path);
+	}
+	*ret_fd = PAI_TAKE_FD(fd);
+	return 0;
+}
+
+void pai_instance_leave(struct pai_instance *i)
+{
+	if (i->socket_path) {
+		(void)unlink(i->socket_path);
+	}
+	free(PAI_TAKE(i->socket_path));
+	pai_auto_fd_p(&i->lock_fd);
+	i->lock_fd = -1;
+}

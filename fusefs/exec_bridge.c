@@ -1,0 +1,718 @@
+/*
+ * One command, as a walk along these stages; only one is under way at a time, and each ends with a
+ * step on the control loop's thread:
+ *
+ *   stage      runs on          ends in
+ *   attempt    pool             on_attempt: refused, or the barrier
+ *   barrier    filesystem       on_barrier: refused, or the start
+ *   running    the line         on_events: exited -> the barrier after; failed; lost -> attempt
+ *                               again (once), or refused
+ *   after      filesystem       on_visible: EXIT is sent
+ *   ledger     pool             on_written: STATUS is sent, the bridge is freed
+ *
+ * Output doesn't take a step: it goes from the line's thread to the client's socket. What the line
+ * tells besides is gathered in `events` and absorbed by one posted call.
+ *
+ * Retry: before the start was acknowledged; after it only when the sandbox is proven gone, no
+ * output was delivered, no stdin byte was taken and there is no terminal. Stdin is kept for it
+ * until one of these is false.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "fusefs/exec_bridge_priv.h"
+#include "providers/base/clock.h"
+#include "providers/base/log.h"
+
+/* What a client may have sent before the first grant, twice: the line's second grant can be less.
+ */
+#define NO_MEMORY_WAIT_MS 10
+#define INPUT_MAX (2 * (size_t)PAI_EXEC_WINDOW)
+
+static void on_events(void *arg);
+static void begin_attempt(struct pai_bridge *b);
+
+/* --- ends --- */
+
+static void bridge_free(struct pai_bridge *b)
+{
+	struct pai_control *c = b->control;
+
+	if (b->env) {
+		pai_env_busy(b->env, -1);
+		pai_env_unref(b->env);
+	}
+	if (b->session) {
+		pai_session_unref(b->session);
+	}
+	free(b->key);
+	pai_exec_start_fini(&b->start);
+	pai_cancel_unref(b->cancel);
+	pai_buf_fini(&b->input);
+	(void)pthread_mutex_destroy(&b->lock);
+	if (b->conn) {
+		pai_conn_unref(b->conn);
+	}
+	free(b);
+	pai_control_release(c);
+}
+
+/* From here on the loop runs `fn`. The few bytes that it takes are waited for: a command whose end
+ * nobody is told of would hang its client. */
+static void step(struct pai_bridge *b, pai_loop_fn fn)
+{
+	while (pai_loop_post(b->control->loop, fn, b) < 0) {
+		(void)!pai_call_sleep(
+		    PAI_CALL_UNBOUNDED, pai_deadline_in(NO_MEMORY_WAIT_MS), PAI_ERR_IGNORED());
+	}
+}
+
+static void on_written(void *arg)
+{
+	struct pai_bridge *b = arg;
+
+	pai_bridge_send_status(b);
+	if (!b->client_is_gone) {
+		b->conn->bridge = NULL;
+		pai_conn_end(b->conn);
+	}
+	bridge_free(b);
+}
+
+static void ledger_job(void *arg)
+{
+	pai_bridge_write_ledger(arg);
+	step(arg, on_written);
+}
+
+/* The client has its last frame but STATUS, which comes when the ledger knows: `pai log` right
+ * after the command shows it. */
+static void finish(struct pai_bridge *b)
+{
+	if (!b->env || pai_control_submit(b->control, ledger_job, b) < 0) {
+		on_written(b);
+	}
+}
+
+static void send_exit(struct pai_bridge *b)
+{
+	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(PAI_FRAME_HEADER + PAI_FRAME_MAX);
+
+	if (pai_exec_put_exit(&frame, b->id, &b->exit) == 0) {
+		pai_conn_send(b->conn, &frame);
+	}
+	finish(b);
+}
+
+/* Nothing runs, or nobody knows. `b->error` says why. */
+static void refuse(struct pai_bridge *b)
+{
+	pai_auto_json struct pai_json *json = NULL;
+
+	b->end = PAI_BRIDGE_REFUSED;
+	if (b->told_started) {
+		b->is_unknown = true;
+		b->exit = (struct pai_exec_exit){
+		    .kind = PAI_EXIT_UNKNOWN,
+		    .stdout_bytes = b->delivered[PAI_STDOUT],
+		    .stderr_bytes = b->delivered[PAI_STDERR],
+		    .stdin_bytes = b->stdin_taken,
+		};
+		send_exit(b);
+		return;
+	}
+	json = pai_json_from_err(&b->error);
+	if (json && b->is_unknown && pai_json_set_str(json, "outcome", "unknown") < 0) {
+		pai_json_free(PAI_TAKE(json));
+	}
+	pai_conn_send_json(b->conn, PAI_MSG_ERROR, b->id, json);
+	finish(b);
+}
+
+/* --- stdin --- */
+
+/* Whether the command could still be started again with all that was sent to it. */
+static bool keeps_input(const struct pai_bridge *b)
+{
+	return b->attempts <= 1 && !b->no_retry && !(b->start.flags & PAI_START_PTY) &&
+	       b->stdin_taken == 0 && b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] == 0;
+}
+
+static void pump_input(struct pai_bridge *b)
+{
+	while (b->exec && b->input_sent < b->input.len && b->line_credit > 0) {
+		size_t n = b->input.len - b->input_sent;
+
+		n = n < b->line_credit ? n : (size_t)b->line_credit;
+		n = n < PAI_FRAME_DATA_MAX ? n : PAI_FRAME_DATA_MAX;
+		if (pai_exec_stdin(b->exec, b->input.data + b->input_sent, n) < 0) {
+			return; /* the line is ending: its last event says so */
+		}
+		b->input_sent += n;
+		b->line_credit -= n;
+	}
+	if (b->exec && b->input_ended && !b->input_end_sent && b->input_sent == b->input.len) {
+		b->input_end_sent = true;
+		pai_exec_stdin_eof(b->exec);
+	}
+	if (!keeps_input(b) && b->input_sent > 0) {
+		pai_buf_consume(&b->input, b->input_sent);
+		b->input_sent = 0;
+		if (b->input.len == 0) {
+			pai_buf_fini(&b->input);
+		}
+	}
+}
+
+static void grant_stdin(struct pai_bridge *b, uint64_t bytes)
+{
+	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(PAI_FRAME_HEADER + 16);
+
+	b->client_credit += bytes;
+	if (pai_exec_put_credit(&frame, b->id, 0, (uint32_t)bytes) == 0) {
+		pai_conn_send(b->conn, &frame);
+	}
+}
+
+/* Takes over what the line's thread has gathered. */
+static void absorb(struct pai_bridge *b)
+{
+	struct pai_bridge_events e;
+
+	(void)pthread_mutex_lock(&b->lock);
+	e = b->events;
+	b->events = (struct pai_bridge_events){.stdin_taken = e.stdin_taken};
+	if (e.end != PAI_BRIDGE_RUNNING) {
+		b->end = e.end;
+		b->exit = e.exit;
+		b->phase = e.phase;
+		b->error = e.error;
+	}
+	(void)pthread_mutex_unlock(&b->lock);
+	b->stdin_taken = e.stdin_taken > b->stdin_taken ? e.stdin_taken : b->stdin_taken;
+	b->line_credit += e.start_credit + e.stdin_credit;
+	if (e.started && !b->told_started) {
+		b->told_started = true;
+		b->client_credit = e.start_credit;
+	}
+	if (e.stdin_credit > 0) {
+		grant_stdin(b, e.stdin_credit);
+	}
+	b->started = b->started || e.started;
+	if (b->exec && e.stdout_discarded) {
+		pai_exec_credit(b->exec, PAI_STDOUT, (uint32_t)e.stdout_discarded);
+	}
+	if (b->exec && e.stderr_discarded) {
+		pai_exec_credit(b->exec, PAI_STDERR, (uint32_t)e.stderr_discarded);
+	}
+}
+
+int pai_bridge_stdin(struct pai_bridge *b, struct pai_view data)
+{
+	absorb(b);
+	if (data.len > b->client_credit || !(b->start.flags & PAI_START_STDIN)) {
+		return -EPROTO;
+	}
+	b->client_credit -= data.len;
+	b->stdin_bytes += data.len;
+	if (b->exec && b->input.len == 0 && !keeps_input(b) && data.len <= b->line_credit) {
+		b->line_credit -= data.len;
+		/* A failure means that the line is ending: its last event says so. */
+		(void)!pai_exec_stdin(b->exec, data.data, data.len);
+		return 0;
+	}
+	if (keeps_input(b) && b->input.len + data.len > PAI_EXEC_WINDOW) {
+		b->no_retry = true; /* more than is kept: it can't be given again */
+		pump_input(b);
+	}
+	if (pai_buf_add(&b->input, data.data, data.len) < 0) {
+		return -ENOMEM;
+	}
+	pump_input(b);
+	return 0;
+}
+
+void pai_bridge_stdin_eof(struct pai_bridge *b)
+{
+	absorb(b);
+	b->input_ended = true;
+	pump_input(b);
+}
+
+/* --- the line's events: its thread --- */
+
+/* `b->lock` is held. One posted call absorbs whatever has gathered until it runs. */
+static void wake_locked(struct pai_bridge *b)
+{
+	if (!b->is_posted) {
+		b->is_posted = true;
+		step(b, on_events);
+	}
+}
+
+static void on_started(void *arg, uint32_t pid, uint32_t stdin_credit)
+{
+	struct pai_bridge *b = arg;
+	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(PAI_FRAME_HEADER + 64);
+
+	/* Before the client can answer: its first STDIN finds its credit. */
+	(void)pthread_mutex_lock(&b->lock);
+	b->events.started = true;
+	b->events.start_credit = stdin_credit;
+	wake_locked(b);
+	(void)pthread_mutex_unlock(&b->lock);
+	/* Once: that it was started again is in STATUS. */
+	if (!b->sent_started && pai_exec_put_started(&frame, b->id, pid, stdin_credit) == 0) {
+		b->sent_started = true;
+		pai_conn_send(b->conn, &frame);
+	}
+}
+
+static void on_output(void *arg, uint8_t stream, const char *data, size_t len)
+{
+	struct pai_bridge *b = arg;
+	uint64_t *discarded = NULL;
+
+	if (stream != PAI_STDOUT && stream != PAI_STDERR) {
+		return;
+	}
+	b->delivered[stream] += len;
+	if (b->discard_output) {
+		(void)pthread_mutex_lock(&b->lock);
+		discarded = stream == PAI_STDOUT ? &b->events.stdout_discarded
+						 : &b->events.stderr_discarded;
+		*discarded += len;
+		wake_locked(b);
+		(void)pthread_mutex_unlock(&b->lock);
+		return;
+	}
+	b->outstanding[stream] += len;
+	pai_conn_send_data(
+	    b->conn, b->id, stream == PAI_STDOUT ? PAI_MSG_STDOUT : PAI_MSG_STDERR, data, len);
+}
+
+static void on_stdin_credit(void *arg, uint32_t bytes)
+{
+	struct pai_bridge *b = arg;
+
+	(void)pthread_mutex_lock(&b->lock);
+	b->events.stdin_credit += bytes;
+	wake_locked(b);
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
+static void on_stdin_taken(void *arg, uint64_t bytes)
+{
+	struct pai_bridge *b = arg;
+
+	(void)pthread_mutex_lock(&b->lock);
+	b->events.stdin_taken = bytes;
+	wake_locked(b);
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
+static void on_failed(void *arg, enum pai_exec_fail_phase phase, const struct pai_err *err)
+{
+	struct pai_bridge *b = arg;
+
+	(void)pthread_mutex_lock(&b->lock);
+	b->events.end = PAI_BRIDGE_FAILED;
+	b->events.phase = phase;
+	b->events.error = *err;
+	wake_locked(b);
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
+static void on_exited(void *arg, const struct pai_exec_exit *e)
+{
+	struct pai_bridge *b = arg;
+
+	(void)pthread_mutex_lock(&b->lock);
+	b->events.end = PAI_BRIDGE_EXITED;
+	b->events.exit = *e;
+	wake_locked(b);
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
+static void on_lost(void *arg, const struct pai_err *err)
+{
+	struct pai_bridge *b = arg;
+
+	(void)pthread_mutex_lock(&b->lock);
+	b->events.end = PAI_BRIDGE_LOST;
+	b->events.error = *err;
+	wake_locked(b);
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
+static const struct pai_exec_events line_events = {
+    .started = on_started,
+    .output = on_output,
+    .stdin_credit = on_stdin_credit,
+    .stdin_taken = on_stdin_taken,
+    .failed = on_failed,
+    .exited = on_exited,
+    .lost = on_lost,
+};
+
+/* --- the end of a run: loop thread --- */
+
+static void on_visible(void *arg)
+{
+	send_exit(arg);
+}
+
+/* Not proven in time: nothing of this environment stays cached, so it is visible all the same. */
+static void after_done(void *arg, int errnum)
+{
+	if (errnum) {
+		pai_log_debug("exec", "barrier after a command: %s", pai_errno_name(errnum));
+	}
+	step(arg, on_visible);
+}
+
+static void ended_exited(struct pai_bridge *b)
+{
+	struct pai_fs *fs = b->control->config.fs;
+
+	if (b->exit.stdout_bytes != b->delivered[PAI_STDOUT] ||
+	    b->exit.stderr_bytes != b->delivered[PAI_STDERR]) {
+		/* Bytes that were announced didn't come, or the other way round. */
+		b->exit.kind = PAI_EXIT_UNKNOWN;
+		b->exit.stdout_bytes = b->delivered[PAI_STDOUT];
+		b->exit.stderr_bytes = b->delivered[PAI_STDERR];
+	}
+	if (fs) {
+		pai_fs_barrier_after(fs, b->env, after_done, b);
+	} else {
+		send_exit(b);
+	}
+}
+
+static void ended_failed(struct pai_bridge *b)
+{
+	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(PAI_FRAME_HEADER + 1024);
+
+	/* The first attempt had begun, in an environment that is gone. */
+	b->is_unknown = b->told_started;
+	if (pai_exec_put_failed(&frame, b->id, b->phase, b->error.errnum, b->error.msg) == 0) {
+		pai_conn_send(b->conn, &frame);
+	}
+	finish(b);
+}
+
+/* DESIGN 5, "Retry once". Whether a start that had been acknowledged was in a sandbox that is
+ * proven gone is asked by the next attempt. */
+static bool may_retry(const struct pai_bridge *b)
+{
+	if (b->attempts > 1 || b->no_retry || b->cancelled || b->client_is_gone ||
+	    b->control->is_closing) {
+		return false;
+	}
+	return !b->started || keeps_input(b);
+}
+
+static void ended_lost(struct pai_bridge *b)
+{
+	if (may_retry(b)) {
+		begin_attempt(b);
+		return;
+	}
+	b->is_unknown = true;
+	refuse(b);
+}
+
+static void on_events(void *arg)
+{
+	struct pai_bridge *b = arg;
+
+	(void)pthread_mutex_lock(&b->lock);
+	b->is_posted = false;
+	(void)pthread_mutex_unlock(&b->lock);
+	absorb(b);
+	if (b->end == PAI_BRIDGE_RUNNING) {
+		pump_input(b);
+		return;
+	}
+	/* The last event: nothing is posted after it. */
+	pai_exec_free(PAI_TAKE(b->exec));
+	switch (b->end) {
+	case PAI_BRIDGE_EXITED:
+		ended_exited(b);
+		break;
+	case PAI_BRIDGE_FAILED:
+		ended_failed(b);
+		break;
+	default:
+		ended_lost(b);
+		break;
+	}
+}
+
+/* --- an attempt --- */
+
+static void tell_reset(struct pai_bridge *b)
+{
+	pai_auto_json struct pai_json *notice = NULL;
+
+	if (!b->env || !b->was_reset || b->told_reset) {
+		return;
+	}
+	b->told_reset = true;
+	notice = pai_json_object();
+	if (pai_json_set_bool(notice, "environmentReset", true) == 0 &&
+	    pai_json_set_num(notice, "generation", (int64_t)pai_env_generation(b->env)) == 0 &&
+	    pai_json_set_str(notice, "sandboxId", pai_env_identity(b->env)->sandbox_id) == 0) {
+		pai_conn_send_json(b->conn, PAI_MSG_NOTICE, b->id, notice);
+	}
+}
+
+static bool is_lost(const struct pai_err *err)
+{
+	return err->code == PAI_E_NOT_FOUND || err->code == PAI_E_RESET;
+}
+
+static void on_barrier(void *arg)
+{
+	struct pai_bridge *b = arg;
+	struct pai_err err = PAI_ERR_INIT;
+
+	tell_reset(b);
+	if (b->cancelled || b->client_is_gone) {
+		(void)pai_err_set(&b->error, PAI_E_CANCELLED, "cancelled before the start");
+		refuse(b);
+		return;
+	}
+	if (b->barrier_errnum) {
+		(void)pai_err_errno(&err, b->barrier_errnum,
+		    "what was written through the mount did not reach the sandbox");
+		err.code = b->barrier_errnum == ESTALE ? PAI_E_RESET : err.code;
+	} else if (pai_exec_start(b->line, &b->start, &line_events, b, &b->exec, &err) == 0) {
+		pump_input(b);
+		return;
+	}
+	b->error = err;
+	if ((is_lost(&err) || err.code == PAI_E_UNAVAILABLE) && may_retry(b)) {
+		begin_attempt(b);
+		return;
+	}
+	refuse(b);
+}
+
+static void before_done(void *arg, int errnum)
+{
+	struct pai_bridge *b = arg;
+
+	b->barrier_errnum = errnum;
+	step(b, on_barrier);
+}
+
+static void on_attempt(void *arg)
+{
+	struct pai_bridge *b = arg;
+
+	b->error = b->job_error;
+	tell_reset(b);
+	/* The sandbox went between its acquisition and its line. */
+	if (b->env && is_lost(&b->job_error) && may_retry(b)) {
+		begin_attempt(b);
+		return;
+	}
+	refuse(b);
+}
+
+/* The environment of the attempt before is given up. False: its command may live on there, so it
+ * must not be started again. */
+static bool leave_lost(struct pai_bridge *b, const struct pai_call *call)
+{
+	struct pai_err err = PAI_ERR_INIT;
+	bool is_gone = is_lost(&b->error);
+
+	if (is_gone) {
+		pai_session_lost(b->session, b->env, b->error.msg);
+	} else {
+		/* Whoever verifies and finds it gone detaches it. */
+		is_gone = pai_session_verify(b->session, b->env, call, &err) < 0 && is_lost(&err);
+	}
+	if (b->started && !is_gone) {
+		return false;
+	}
+	pai_env_busy(b->env, -1);
+	pai_env_unref(PAI_TAKE(b->env));
+	return true;
+}
+
+/* In the first attempt a killed key is made anew: the user asks for it. Not in the second: the kill
+ * may be what ended the first. */
+static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai_err *err)
+{
+	struct pai_control *c = b->control;
+	struct pai_session_identity last;
+	bool has_last = false;
+
+	if (!b->session && pai_sessions_handle(c->config.sessions, b->key, &b->session, err) < 0) {
+		return -err->errnum;
+	}
+	if (pai_session_acquire(b->session, b->attempts == 1 ? PAI_ACQUIRE_REVIVE : 0, NULL, call,
+		&b->env, err) < 0) {
+		return -err->errnum;
+	}
+	pai_env_busy(b->env, 1);
+	if (b->attempts == 1) {
+		b->first = *pai_env_identity(b->env);
+	}
+	has_last = pai_ledger_last_command(c->config.ledger, b->key, &last);
+	if (pai_session_tell_reset(b->session, b->caller_sid, b->caller_sid_started, b->env,
+		has_last ? &last : NULL) ||
+	    b->stale_cwd || !pai_session_identity_equal(&b->first, pai_env_identity(b->env))) {
+		b->was_reset = true;
+	}
+	return pai_env_exec(b->env, call, &b->line, err);
+}
+
+static void attempt_job(void *arg)
+{
+	struct pai_bridge *b = arg;
+	struct pai_fs *fs = b->control->config.fs;
+	const struct pai_options *o = b->control->config.options;
+	struct pai_call call = {
+	    .deadline_ms = pai_deadline_in(o->create_timeout_ms + o->timeout_ms),
+	    .cancel = b->cancel,
+	};
+
+	b->job_error = (struct pai_err)PAI_ERR_INIT;
+	if (b->env && !leave_lost(b, &call)) {
+		b->is_unknown = true;
+		b->job_error = b->error;
+		step(b, on_attempt);
+		return;
+	}
+	if (acquire(b, &call, &b->job_error) < 0) {
+		step(b, on_attempt);
+		return;
+	}
+	if (fs) {
+		pai_fs_barrier_before(fs, b->env, before_done, b);
+	} else {
+		before_done(b, 0);
+	}
+}
+
+static void begin_attempt(struct pai_bridge *b)
+{
+	b->attempts++;
+	b->end = PAI_BRIDGE_RUNNING;
+	/* A new line begins with no credit and gets everything again. */
+	b->line_credit = 0;
+	b->input_sent = 0;
+	b->input_end_sent = false;
+	if (pai_control_submit(b->control, attempt_job, b) < 0) {
+		(void)pai_err_unavailable(
+		    &b->error, PAI_REASON_BACKEND, NULL, "the daemon has too many calls under way");
+		refuse(b);
+	}
+}
+
+int pai_bridge_new(
+    struct pai_conn *conn, uint32_t id, struct pai_control_exec *take_exec, struct pai_bridge **ret)
+{
+	struct pai_bridge *b = calloc(1, sizeof(*b));
+
+	if (!b || !(b->cancel = pai_cancel_new())) {
+		free(b);
+		pai_control_exec_fini(take_exec);
+		return -ENOMEM;
+	}
+	b->control = conn->control;
+	b->conn = pai_conn_ref(conn);
+	pai_control_hold(b->control);
+	b->id = id;
+	b->key = take_exec->key;
+	b->stale_cwd = take_exec->stale_cwd;
+	b->no_retry = take_exec->no_retry;
+	b->caller_sid = take_exec->caller_sid;
+	b->caller_sid_started = take_exec->caller_sid_started;
+	b->start = take_exec->start;
+	b->input = (struct pai_buf)PAI_BUF_INIT(INPUT_MAX);
+	b->started_wall_ms = pai_clock_wall_ms();
+	b->started_ms = pai_clock_ms();
+	(void)pthread_mutex_init(&b->lock, NULL);
+	*ret = b; /* a refusal clears it again */
+	begin_attempt(b);
+	return 0;
+}
+
+/* --- the client's words --- */
+
+int pai_bridge_credit(struct pai_bridge *b, uint8_t stream, uint32_t bytes)
+{
+	uint64_t outstanding = b->outstanding[stream];
+
+	if (bytes > outstanding) {
+		return -EPROTO;
+	}
+	b->outstanding[stream] -= bytes;
+	if (b->exec) {
+		pai_exec_credit(b->exec, stream, bytes);
+	}
+	return 0;
+}
+
+void pai_bridge_cancel(struct pai_bridge *b)
+{
+	b->cancelled = true;
+	if (b->exec) {
+		pai_exec_cancel(b->exec);
+	}
+	pai_cancel_fire(b->cancel);
+}
+
+void pai_bridge_signal(struct pai_bridge *b, int signo)
+{
+	if (b->exec) {
+		pai_exec_signal(b->exec, signo);
+		return;
+	}
+	/* Nothing runs yet that could catch it. */
+	if (signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT ||
+	    signo == SIGKILL) {
+		pai_bridge_cancel(b);
+	}
+}
+
+void pai_bridge_resize(struct pai_bridge *b, uint16_t rows, uint16_t columns)
+{
+	if (b->exec) {
+		pai_exec_resize(b->exec, rows, columns);
+	}
+	b->start.rows = rows;
+	b->start.columns = columns;
+}
+
+void pai_bridge_client_gone(struct pai_bridge *b)
+{
+	b->client_is_gone = true;
+	b->discard_output = true;
+	if (b->exec && (b->start.flags & PAI_START_DETACH) && b->started) {
+		/* What it was sent and never granted again. */
+		for (uint8_t stream = PAI_STDOUT; stream <= PAI_STDERR; stream++) {
+			uint64_t left = b->outstanding[stream];
+
+			b->outstanding[stream] -= left;
+			if (left) {
+				pai_exec_credit(b->exec, stream, (uint32_t)left);
+			}
+		}
+		pai_bridge_stdin_eof(b);
+		return;
+	}
+	pai_bridge_cancel(b);
+}
+
+void pai_bridge_daemon_ends(struct pai_bridge *b)
+{
+	if (!(b->exec && (b->start.flags & PAI_START_DETACH) && b->started)) {
+		pai_bridge_cancel(b);
+	}
+}

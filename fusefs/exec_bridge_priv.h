@@ -1,0 +1,82 @@
+/* exec_bridge_priv: what exec_bridge.c and exec_bridge_status.c share. */
+#ifndef PAI_FUSEFS_EXEC_BRIDGE_PRIV_H
+#define PAI_FUSEFS_EXEC_BRIDGE_PRIV_H
+
+#include "fusefs/exec_bridge.h"
+#include "providers/helper/exec_line.h"
+
+enum pai_bridge_end {
+	PAI_BRIDGE_RUNNING,
+	PAI_BRIDGE_EXITED, /* `exit` says how */
+	PAI_BRIDGE_FAILED, /* did not start: `phase`, `error` */
+	PAI_BRIDGE_LOST,   /* the line ended: `error` */
+	PAI_BRIDGE_REFUSED /* nobody started it, or its outcome is unknown: `error` */
+};
+/* Filled by the line's thread, taken by the loop's. */
+struct pai_bridge_events {
+	enum pai_bridge_end end;
+	struct pai_exec_exit exit;
+	enum pai_exec_fail_phase phase;
+	struct pai_err error;
+	bool started;
+	uint64_t start_credit, stdin_credit;
+	uint64_t stdin_taken;      /* highest so far */
+	uint64_t stdout_discarded; /* with the client gone: credit to give back */
+	uint64_t stderr_discarded;
+};
+struct pai_bridge {
+	struct pai_control *control;
+	struct pai_conn *conn; /* a reference */
+	uint32_t id;
+	char *key;
+	bool stale_cwd, no_retry;
+	uint32_t caller_sid;
+	uint64_t caller_sid_started;
+	struct pai_exec_start start;
+	struct pai_cancel *cancel;
+	int64_t started_wall_ms;
+	uint64_t started_ms;
+
+	/* The attempt's: written by its pool job, read by the loop after it. */
+	unsigned attempts;
+	struct pai_session *session;
+	struct pai_env *env;        /* busy while it is here */
+	struct pai_exec_line *line; /* borrowed from env */
+	struct pai_err job_error;
+	bool is_unknown; /* the first attempt may have run, and nobody knows how it ended */
+	bool was_reset;  /* the caller has to be told */
+	struct pai_session_identity first; /* where the first attempt was made */
+	int barrier_errnum;
+
+	/* Loop thread only. */
+	bool client_is_gone, told_reset, told_started, cancelled;
+	struct pai_exec *exec;
+	enum pai_bridge_end end;
+	struct pai_exec_exit exit;
+	enum pai_exec_fail_phase phase;
+	struct pai_err error;
+	bool started; /* in any attempt */
+	struct pai_buf
+	    input; /* stdin that the line hasn't got, and before it what it may need again */
+	size_t input_sent;
+	uint64_t client_credit, line_credit;
+	uint64_t stdin_bytes, stdin_taken;
+	bool input_ended, input_end_sent;
+
+	/* Any thread. */
+	_Atomic bool discard_output;
+	_Atomic uint64_t delivered[3];   /* bytes of each stream that the client was sent */
+	_Atomic uint64_t outstanding[3]; /* ... and hasn't granted again */
+
+	pthread_mutex_t lock;
+	struct pai_bridge_events events;
+	bool is_posted;
+	bool sent_started; /* line thread only */
+};
+
+/* Sends STATUS. */
+void pai_bridge_send_status(struct pai_bridge *b);
+/* The ledger's row; pool thread. */
+void pai_bridge_write_ledger(struct pai_bridge *b);
+
+#endif
