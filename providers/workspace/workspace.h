@@ -61,7 +61,8 @@ enum pai_ws_op {
 	PAI_WS_RMDIR,   /* at, name */
 	PAI_WS_RENAME,  /* at, name, to (dir), to_name, flags (RENAME_*) -> attr of what moved */
 	PAI_WS_LINK,    /* at (the file), to (dir), to_name -> attr */
-	PAI_WS_OPEN,    /* at, flags (O_*) -> out.handle, attr, out.open_flags */
+	PAI_WS_OPEN,    /* at | handle (opens anew what has no name left), flags (O_*) -> out.handle,
+			   attr, out.open_flags */
 	PAI_WS_CREATE,  /* at (dir), name, flags, in.make -> out.handle, attr, out.open_flags,
 			   out.created */
 	PAI_WS_TMPFILE, /* at (dir), flags, in.make -> out.handle, attr */

@@ -1,0 +1,492 @@
+/*
+ * fs: making, mounting, serving and ending the filesystem.
+ */
+#include "fusefs/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fusefs/internal.h"
+#include "providers/base/clock.h"
+#include "providers/base/key.h"
+#include "providers/base/log.h"
+#include "providers/base/path.h"
+
+#define WAKE_SIGNAL SIGUSR2
+
+static const char *const opcode_names[FS_OPCODE_COUNT] = {
+    [FS_OP_LOOKUP] = "lookup",
+    [FS_OP_GETATTR] = "getattr",
+    [FS_OP_SETATTR] = "setattr",
+    [FS_OP_READLINK] = "readlink",
+    [FS_OP_SYMLINK] = "symlink",
+    [FS_OP_MKNOD] = "mknod",
+    [FS_OP_MKDIR] = "mkdir",
+    [FS_OP_UNLINK] = "unlink",
+    [FS_OP_RMDIR] = "rmdir",
+    [FS_OP_RENAME] = "rename",
+    [FS_OP_LINK] = "link",
+    [FS_OP_OPEN] = "open",
+    [FS_OP_READ] = "read",
+    [FS_OP_WRITE] = "write",
+    [FS_OP_STATFS] = "statfs",
+    [FS_OP_RELEASE] = "release",
+    [FS_OP_FSYNC] = "fsync",
+    [FS_OP_SETXATTR] = "setxattr",
+    [FS_OP_GETXATTR] = "getxattr",
+    [FS_OP_LISTXATTR] = "listxattr",
+    [FS_OP_REMOVEXATTR] = "removexattr",
+    [FS_OP_FLUSH] = "flush",
+    [FS_OP_OPENDIR] = "opendir",
+    [FS_OP_READDIR] = "readdir",
+    [FS_OP_GETLK] = "getlk",
+    [FS_OP_SETLK] = "setlk",
+    [FS_OP_ACCESS] = "access",
+    [FS_OP_CREATE] = "create",
+    [FS_OP_FALLOCATE] = "fallocate",
+    [FS_OP_READDIRPLUS] = "readdirplus",
+    [FS_OP_LSEEK] = "lseek",
+    [FS_OP_COPY_FILE_RANGE] = "copy_file_range",
+};
+
+static int make_root(struct pai_fs *fs)
+{
+	struct pai_ws_attr attr;
+
+	fs_plain_attr(fs, NULL, &attr);
+	fs->root = fs_node_new_locked(fs, NULL, NULL, "", &attr);
+	if (!fs->root) {
+		return -ENOMEM;
+	}
+	fs->root->flags |= FS_NODE_ROOT;
+	fs_node_ref_locked(fs->root);
+	return 0;
+}
+
+int pai_fs_new(const struct pai_fs_options *options, struct pai_pool *pool, struct pai_fs **ret,
+    struct pai_err *err)
+{
+	struct pai_fs *fs = calloc(1, sizeof(*fs));
+
+	if (!fs) {
+		return pai_err_no_memory(err);
+	}
+	fs->options = *options;
+	fs->pool = pool;
+	fs->uid = getuid();
+	fs->gid = getgid();
+	fs->started_ns = pai_clock_wall_ms() * 1000000;
+	pthread_mutex_init(&fs->lock, NULL);
+	pthread_mutex_init(&fs->pending_lock, NULL);
+	pthread_cond_init(&fs->pending_wake, NULL);
+	fs->fsname = strdup(options->fsname);
+	fs->notifier = fs_notifier_new(fs);
+	fs->stop = pai_cancel_new();
+	if (!fs->fsname || !fs->stop || !fs->notifier || fs_tables_init(fs) < 0 ||
+	    make_root(fs) < 0) {
+		pai_fs_free(fs);
+		return pai_err_no_memory(err);
+	}
+	*ret = fs;
+	return 0;
+}
+
+void pai_fs_set_sessions(struct pai_fs *fs, struct pai_sessions *m)
+{
+	fs->sessions = m;
+}
+
+static void free_nodes(struct pai_fs *fs)
+{
+	for (size_t i = 0; i < fs->id_buckets; i++) {
+		while (fs->ids[i]) {
+			struct fs_node *n = fs->ids[i];
+
+			fs->ids[i] = n->id_next;
+			while (n->negatives) {
+				struct fs_negative *neg = n->negatives;
+
+				n->negatives = neg->next;
+				free(neg);
+			}
+			if (n->env) {
+				fs_env_unref_locked(n->env);
+			}
+			free(n->name);
+			free(n);
+		}
+	}
+}
+
+void pai_fs_free(struct pai_fs *fs)
+{
+	if (!fs) {
+		return;
+	}
+	fs_notifier_free(fs->notifier);
+	if (fs->ids) {
+		free_nodes(fs);
+	}
+	fs_sessions_free(fs);
+	fs_tables_fini(fs);
+	pthread_mutex_destroy(&fs->lock);
+	pthread_mutex_destroy(&fs->pending_lock);
+	pthread_cond_destroy(&fs->pending_wake);
+	pai_cancel_unref(fs->stop);
+	free(fs->mountpoint);
+	free(fs->fsname);
+	free(fs);
+}
+
+/* --- mounting --- */
+
+/* Lazily, whoever may: root by system call, everybody else by fusermount3. */
+static void unmount_at(const char *mountpoint)
+{
+	char *const argv[] = {"fusermount3", "-u", "-z", "-q", "--", (char *)mountpoint, NULL};
+	pid_t pid;
+
+	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || geteuid() == 0) {
+		return;
+	}
+	if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) == 0) {
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+		}
+	}
+}
+
+/* A daemon that was killed leaves its mount behind: every access says ENOTCONN until somebody
+ * unmounts it. */
+static int repair(const char *mountpoint, struct pai_err *err)
+{
+	struct stat st;
+
+	if (stat(mountpoint, &st) == 0 || errno != ENOTCONN) {
+		return 0;
+	}
+	pai_log_warn("fuse", "%s: its daemon is gone; unmounting what it left", mountpoint);
+	unmount_at(mountpoint);
+	if (stat(mountpoint, &st) < 0) {
+		return pai_err_sys(
+		    err, "%s: a dead mount lies there and can't be unmounted", mountpoint);
+	}
+	return 0;
+}
+
+static int check_mountpoint(const char *mountpoint, struct pai_err *err)
+{
+	pai_auto_dir DIR *dir = NULL;
+	struct dirent *entry;
+	struct stat st, up;
+	char parent[PATH_MAX];
+
+	if (stat(mountpoint, &st) < 0) {
+		return pai_err_sys(err, "mount point %s", mountpoint);
+	}
+	if (!S_ISDIR(st.st_mode)) {
+		return pai_err_errno(err, ENOTDIR, "mount point %s", mountpoint);
+	}
+	(void)snprintf(parent, sizeof(parent), "%s/..", mountpoint);
+	if (stat(parent, &up) == 0 && (up.st_dev != st.st_dev || up.st_ino == st.st_ino)) {
+		return pai_err_errno(
+		    err, EBUSY, "mount point %s: something is mounted there already", mountpoint);
+	}
+	dir = opendir(mountpoint);
+	if (!dir) {
+		return pai_err_sys(err, "mount point %s", mountpoint);
+	}
+	while ((entry = readdir(dir))) {
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+			return pai_err_errno(err, ENOTEMPTY,
+			    "mount point %s: it is not empty; paifs would hide what is in it",
+			    mountpoint);
+		}
+	}
+	return 0;
+}
+
+static int check_device(struct pai_err *err)
+{
+	if (access("/dev/fuse", F_OK) < 0) {
+		return pai_err_set(err, PAI_E_UNSUPPORTED,
+		    "there is no /dev/fuse here; `paifs --no-mount` serves commands and tools "
+		    "without it");
+	}
+	if (geteuid() != 0 && access("/usr/bin/fusermount3", X_OK) < 0 &&
+	    access("/bin/fusermount3", X_OK) < 0 &&
+	    access("/usr/local/bin/fusermount3", X_OK) < 0) {
+		return pai_err_set(err, PAI_E_UNSUPPORTED,
+		    "fusermount3 is missing (Debian: apt-get install fuse3); `paifs --no-mount` "
+		    "works without");
+	}
+	return 0;
+}
+
+static int session_args(struct pai_fs *fs, struct fuse_args *args)
+{
+	const struct pai_fs_options *o = &fs->options;
+	char fsname[300];
+	const char *flags[] = {
+	    o->allow_other ? "allow_other" : NULL,
+	    o->default_permissions ? "default_permissions" : NULL,
+	    o->exec ? "exec" : "noexec",
+	    o->suid ? "suid" : "nosuid",
+	    o->dev ? "dev" : "nodev",
+	};
+	int r = fuse_opt_add_arg(args, "paifs");
+
+	(void)snprintf(fsname, sizeof(fsname), "-ofsname=%s,subtype=paifs", fs->fsname);
+	r |= fuse_opt_add_arg(args, fsname);
+	for (size_t i = 0; i < PAI_COUNT(flags); i++) {
+		if (flags[i]) {
+			r |= fuse_opt_add_arg(args, "-o");
+			r |= fuse_opt_add_arg(args, flags[i]);
+		}
+	}
+	if (o->debug) {
+		r |= fuse_opt_add_arg(args, "-d");
+	}
+	return r;
+}
+
+/* Asked of the mount table, not of the mount: nobody serves it yet, or any more. The last line is
+ * the newest. */
+static bool find_mount(const struct pai_fs *fs, char dev[32])
+{
+	pai_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[PATH_MAX * 2], want_name[320];
+	bool found = false;
+
+	(void)snprintf(want_name, sizeof(want_name), " - fuse.paifs %s ", fs->fsname);
+	while (f && fgets(line, sizeof(line), f)) {
+		if (strstr(line, want_name) && sscanf(line, "%*d %*d %31s", dev) == 1 &&
+		    (!fs->dev[0] || strcmp(fs->dev, dev) == 0)) {
+			found = true;
+		}
+	}
+	return found;
+}
+
+int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	int r = check_device(err);
+
+	if (r == 0) {
+		r = repair(mountpoint, err);
+	}
+	if (r == 0) {
+		r = check_mountpoint(mountpoint, err);
+	}
+	if (r < 0) {
+		return r;
+	}
+	fs->mountpoint = strdup(mountpoint);
+	if (!fs->mountpoint || session_args(fs, &args) != 0) {
+		fuse_opt_free_args(&args);
+		return pai_err_no_memory(err);
+	}
+	fs->se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
+	fuse_opt_free_args(&args);
+	if (!fs->se) {
+		return pai_err_set(err, PAI_E_INTERNAL, "libfuse refused its options");
+	}
+	if (fuse_session_mount(fs->se, mountpoint) != 0) {
+		fuse_session_destroy(fs->se);
+		fs->se = NULL;
+		return pai_err_errno(
+		    err, EPERM, "mounting at %s failed (libfuse says why above)", mountpoint);
+	}
+	if (!find_mount(fs, fs->dev)) {
+		return pai_err_set(err, PAI_E_INTERNAL, "the mount is not in the mount table");
+	}
+	return 0;
+}
+
+const char *pai_fs_dev(const struct pai_fs *fs)
+{
+	return fs->dev[0] ? fs->dev : NULL;
+}
+
+/* --- serving --- */
+
+/* Wakes the serving thread out of its wait: libfuse looks at its exit flag after an interrupted
+ * one. */
+static void on_wake(int signo)
+{
+	(void)signo;
+}
+
+static void end_serving(struct pai_fs *fs)
+{
+	fuse_session_exit(fs->se);
+	(void)pthread_kill(fs->server, WAKE_SIGNAL);
+}
+
+/*
+ * Ends the daemon when its line has gone from the mount table: a copy of the mount in somebody's
+ * private namespace would keep the connection alive for ever otherwise (tried).
+ */
+static void *mountwatch_main(void *arg)
+{
+	struct pai_fs *fs = arg;
+	pai_auto_fd int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	struct pollfd fds[2] = {
+	    {.fd = fd, .events = POLLPRI},
+	    {.fd = pai_cancel_fd(fs->stop), .events = POLLIN},
+	};
+	char dev[32];
+
+	while (!pai_cancel_fired(fs->stop)) {
+		(void)poll(fds, 2, -1);
+		if (!pai_cancel_fired(fs->stop) && !find_mount(fs, dev)) {
+			pai_log_info("fuse", "%s was unmounted", fs->mountpoint);
+			break;
+		}
+	}
+	/* Until it is heard: the signal may come before the wait that it is meant for. */
+	while (!fs->served) {
+		struct timespec step = {.tv_nsec = 10000000};
+
+		end_serving(fs);
+		(void)nanosleep(&step, NULL);
+	}
+	return NULL;
+}
+
+static int start_threads(struct pai_fs *fs, struct pai_err *err)
+{
+	struct sigaction wake = {.sa_handler = on_wake};
+	int r = fs_notifier_start(fs->notifier);
+
+	(void)sigaction(WAKE_SIGNAL, &wake, NULL);
+	fs->server = pthread_self();
+	if (r < 0) {
+		return pai_err_errno(err, -r, "starting the notifier");
+	}
+	r = pthread_create(&fs->watchdog, NULL, fs_watchdog_main, fs);
+	if (r != 0) {
+		return pai_err_errno(err, r, "starting the watchdog");
+	}
+	fs->watchdog_runs = true;
+	r = pthread_create(&fs->mountwatch, NULL, mountwatch_main, fs);
+	if (r != 0) {
+		return pai_err_errno(err, r, "starting to watch the mount table");
+	}
+	fs->mountwatch_runs = true;
+	return 0;
+}
+
+static void stop_threads(struct pai_fs *fs)
+{
+	fs->served = true;
+	pai_cancel_fire(fs->stop);
+	pthread_mutex_lock(&fs->pending_lock);
+	fs->stopping = true;
+	pthread_cond_broadcast(&fs->pending_wake);
+	pthread_mutex_unlock(&fs->pending_lock);
+	if (fs->mountwatch_runs) {
+		(void)pthread_join(fs->mountwatch, NULL);
+		fs->mountwatch_runs = false;
+	}
+	if (fs->watchdog_runs) {
+		(void)pthread_join(fs->watchdog, NULL);
+		fs->watchdog_runs = false;
+	}
+}
+
+int pai_fs_serve(struct pai_fs *fs, struct pai_err *err)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	int r;
+
+	if (!config) {
+		return pai_err_no_memory(err);
+	}
+	r = start_threads(fs, err);
+	if (r == 0) {
+		fuse_loop_cfg_set_clone_fd(config, 1);
+		fuse_loop_cfg_set_max_threads(config, FS_WORKERS);
+		fuse_loop_cfg_set_idle_threads(config, FS_WORKERS);
+		r = fuse_session_loop_mt(fs->se, config);
+		r = r < 0 ? pai_err_errno(err, -r, "serving the mount") : 0;
+	}
+	fuse_loop_cfg_destroy(config);
+	stop_threads(fs);
+	unmount_at(fs->mountpoint);
+	/* Closes the device: whatever still waits, in any namespace, gets ENOTCONN now. */
+	fs_notifier_stop(fs->notifier);
+	fuse_session_destroy(fs->se);
+	fs->se = NULL;
+	return r;
+}
+
+void pai_fs_stop(struct pai_fs *fs)
+{
+	pai_cancel_fire(fs->stop);
+}
+
+/* --- for the control socket --- */
+
+int pai_fs_counters(struct pai_fs *fs, struct pai_json *into, struct pai_err *err)
+{
+	static const char *const notified[] = {"pages", "attributes", "entries"};
+	struct pai_json *requests = pai_json_object();
+	struct pai_json *notifications = pai_json_object();
+	int r = requests && notifications ? 0 : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < FS_OPCODE_COUNT; i++) {
+		if (opcode_names[i]) {
+			r = pai_json_set_num(
+			    requests, opcode_names[i], (int64_t)atomic_load(&fs->requests[i]));
+		}
+	}
+	for (size_t i = 0; r == 0 && i < PAI_COUNT(notified); i++) {
+		r = pai_json_set_num(
+		    notifications, notified[i], (int64_t)atomic_load(&fs->notified[i]));
+	}
+	if (r == 0) {
+		r = pai_json_set_num(into, "nodes", (int64_t)fs->node_count);
+	}
+	if (pai_json_set(into, "requests", requests) < 0) {
+		r = -ENOMEM;
+	}
+	if (pai_json_set(into, "notifications", notifications) < 0) {
+		r = -ENOMEM;
+	}
+	return r < 0 ? pai_err_no_memory(err) : 0;
+}
+
+int pai_fs_resolve(
+    struct pai_fs *fs, const char *path, char key[129], char **ret, struct pai_err *err)
+{
+	char name[PAI_KEY_NAME_MAX + 1];
+	size_t len = strcspn(path, "/");
+	const char *below = path + len;
+	pai_auto_free char *joined = NULL;
+	int r;
+
+	(void)fs;
+	if (len == 0 || len > PAI_KEY_NAME_MAX) {
+		return pai_err_set(err, PAI_E_INPUT, "'%s' names no session", path);
+	}
+	memcpy(name, path, len);
+	name[len] = '\0';
+	r = pai_key_from_name(name, key, err);
+	if (r < 0) {
+		return r;
+	}
+	joined = pai_path_join(PAI_WORKSPACE, *below ? below + 1 : ".");
+	return joined ? pai_path_resolve(joined, ret, err) : pai_err_no_memory(err);
+}

@@ -1,0 +1,779 @@
+/*
+ * fs_call: one FUSE request on its way through the daemon.
+ *
+ *   new -> run -> (waits for an environment) -> start -> submit -> finish -> done
+ *
+ * With an inline server all of it happens on the FUSE thread and nothing is registered. Whatever
+ * can wait is in session->pending or session->waiting, where the watchdog sees it: a deadline there
+ * counts the silence of the session, and when it passes everything of the session fails at once
+ * (the breaker), so that a walk of a dead session costs one deadline and not one a file.
+ *
+ * The kernel sends FUSE_INTERRUPT once, for any signal. A lock wait ends with EINTR; everything
+ * else goes on, as on a local file system, until the caller is seen to be dying.
+ */
+#include "fusefs/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/log.h"
+
+#define WATCH_STEP_MS 50
+#define PING_EVERY_MS 1000
+
+static struct fs_call *call_of(struct pai_ws_req *req)
+{
+	return (struct fs_call *)req;
+}
+
+struct fs_call *fs_call_new(fuse_req_t req, fuse_ino_t ino, int opcode)
+{
+	struct pai_fs *fs = fuse_req_userdata(req);
+	struct fs_call *c = calloc(1, sizeof(*c));
+	bool stale = false;
+
+	atomic_fetch_add_explicit(&fs->requests[opcode], 1, memory_order_relaxed);
+	if (!c) {
+		(void)fuse_reply_err(req, ENOMEM);
+		return NULL;
+	}
+	c->req = req;
+	c->fs = fs;
+	c->ctx = *fuse_req_ctx(req);
+	atomic_init(&c->refs, 1);
+	c->started = atomic_fetch_add_explicit(&fs->sequence, 1, memory_order_relaxed);
+	pthread_mutex_lock(&fs->lock);
+	c->node = fs_node_by_id_locked(fs, ino);
+	if (c->node) {
+		fs_node_ref_locked(c->node);
+		c->session = c->node->session;
+		stale = c->node->env && c->node->env->revoked;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (!c->node || stale) {
+		fs_call_error(c, ESTALE);
+		return NULL;
+	}
+	return c;
+}
+
+static bool copy_name(const char *name, char **ret, int *errnum)
+{
+	if (!name) {
+		return true;
+	}
+	if (strlen(name) > FS_NAME_MAX) {
+		*errnum = ENAMETOOLONG;
+		return false;
+	}
+	*ret = strdup(name);
+	*errnum = ENOMEM;
+	return *ret != NULL;
+}
+
+bool fs_call_names(struct fs_call *c, const char *name, const char *to_name)
+{
+	int errnum = 0;
+
+	if (!copy_name(name, &c->name, &errnum) || !copy_name(to_name, &c->to_name, &errnum)) {
+		fs_call_error(c, errnum);
+		return false;
+	}
+	return true;
+}
+
+bool fs_call_other(struct fs_call *c, fuse_ino_t ino)
+{
+	int errnum = ESTALE;
+
+	pthread_mutex_lock(&c->fs->lock);
+	c->other = fs_node_by_id_locked(c->fs, ino);
+	if (c->other) {
+		fs_node_ref_locked(c->other);
+		if (c->other->session != c->session) {
+			errnum = EXDEV;
+		} else if (!c->other->env || !c->other->env->revoked) {
+			errnum = 0;
+		}
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	if (errnum) {
+		fs_call_error(c, errnum);
+		return false;
+	}
+	return true;
+}
+
+bool fs_call_data(struct fs_call *c)
+{
+	if (c->server->caps & PAI_WS_CAP_INLINE && !c->may_block) {
+		return true;
+	}
+	c->data = malloc(c->ws.in.io.len ? c->ws.in.io.len : 1);
+	if (!c->data) {
+		fs_call_error(c, ENOMEM);
+		return false;
+	}
+	memcpy(c->data, c->ws.in.io.data, c->ws.in.io.len);
+	c->ws.in.io.data = c->data;
+	return true;
+}
+
+static void call_free(struct fs_call *c)
+{
+	struct fs_node *nodes[] = {c->node, c->other, c->victim};
+
+	pai_ws_req_fini(&c->ws);
+	pthread_mutex_lock(&c->fs->lock);
+	for (size_t i = 0; i < PAI_COUNT(nodes); i++) {
+		if (nodes[i]) {
+			fs_node_unref_locked(c->fs, nodes[i]);
+		}
+	}
+	if (c->env) {
+		fs_env_unref_locked(c->env);
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	pai_ws_unref(c->server);
+	free(c->path);
+	free(c->to_path);
+	free(c->name);
+	free(c->to_name);
+	free(c->data);
+	free(c);
+}
+
+void fs_call_done(struct fs_call *c)
+{
+	if (atomic_fetch_sub(&c->refs, 1) == 1) {
+		call_free(c);
+	}
+}
+
+bool fs_call_claim(struct fs_call *c)
+{
+	if (atomic_exchange(&c->replied, true)) {
+		return false;
+	}
+	if (c->tracked) {
+		/* Waits for an interrupt that is just being told: it must not find a request that
+		 * is gone. */
+		fuse_req_interrupt_func(c->req, NULL, NULL);
+	}
+	return true;
+}
+
+void fs_call_error(struct fs_call *c, int errnum)
+{
+	if (fs_call_claim(c)) {
+		(void)fuse_reply_err(c->req, errnum);
+	}
+	fs_call_done(c);
+}
+
+/* --- what waits --- */
+
+/* Runs with libfuse's lock of the request held: only a note for the watchdog. */
+static void on_interrupt(fuse_req_t req, void *arg)
+{
+	struct fs_call *c = arg;
+
+	(void)req;
+	atomic_store(&c->interrupted, true);
+	pthread_cond_signal(&c->fs->pending_wake);
+}
+
+/* Registered for interrupts before anybody else can see the call: then only the one who claims it
+ * unregisters. */
+static void track(struct fs_call *c)
+{
+	struct fs_session *s = c->session;
+
+	if (!c->tracked) {
+		c->tracked = true;
+		fuse_req_interrupt_func(c->req, on_interrupt, c);
+	}
+	pthread_mutex_lock(&c->fs->pending_lock);
+	if (!c->link) {
+		c->since_ms = pai_clock_ms();
+		c->next = s->pending;
+		c->link = &s->pending;
+		if (c->next) {
+			c->next->link = &c->next;
+		}
+		s->pending = c;
+		if (++s->pending_count == 1) {
+			s->heard_ms = c->since_ms;
+		}
+		pthread_cond_signal(&c->fs->pending_wake);
+	}
+	pthread_mutex_unlock(&c->fs->pending_lock);
+}
+
+static void unlink_pending_locked(struct fs_call *c)
+{
+	if (c->link) {
+		*c->link = c->next;
+		if (c->next) {
+			c->next->link = c->link;
+		}
+		c->link = NULL;
+		c->session->pending_count--;
+	}
+}
+
+static void untrack(struct fs_call *c)
+{
+	if (c->tracked) {
+		pthread_mutex_lock(&c->fs->pending_lock);
+		unlink_pending_locked(c);
+		pthread_mutex_unlock(&c->fs->pending_lock);
+	}
+}
+
+/* --- the environment --- */
+
+static void acquire_job(void *arg);
+
+/* Takes the call into the queue of those who need an environment; pending_lock is not held. */
+static void wait_for_env(struct fs_call *c)
+{
+	struct fs_session *s = c->session;
+	bool submit = false;
+	uint64_t bound = c->mutates ? c->fs->options.create_timeout_ms : c->fs->options.timeout_ms;
+
+	track(c);
+	pthread_mutex_lock(&c->fs->pending_lock);
+	c->deadline_ms = pai_deadline_in(bound);
+	if (s->pending_count > FS_PENDING_MAX) {
+		pthread_mutex_unlock(&c->fs->pending_lock);
+		untrack(c);
+		fs_call_error(c, EBUSY);
+		return;
+	}
+	c->wait_next = s->waiting;
+	s->waiting = c;
+	submit = !s->acquiring;
+	s->acquiring = true;
+	pthread_mutex_unlock(&c->fs->pending_lock);
+	if (submit && pai_pool_submit(c->fs->pool, acquire_job, s) < 0) {
+		pthread_mutex_lock(&c->fs->pending_lock);
+		s->acquiring = false;
+		pthread_mutex_unlock(&c->fs->pending_lock);
+	}
+}
+
+/* Takes those who wait: all, or only those who look. */
+static struct fs_call *take_waiting(struct fs_session *s, bool lookers_only)
+{
+	struct fs_call *taken = NULL;
+
+	pthread_mutex_lock(&s->fs->pending_lock);
+	for (struct fs_call **at = &s->waiting; *at;) {
+		struct fs_call *c = *at;
+
+		if (lookers_only && c->mutates) {
+			at = &c->wait_next;
+			continue;
+		}
+		*at = c->wait_next;
+		c->wait_next = taken;
+		taken = c;
+	}
+	pthread_mutex_unlock(&s->fs->pending_lock);
+	return taken;
+}
+
+static bool somebody_waits(struct fs_session *s, bool *mutates)
+{
+	bool any;
+
+	pthread_mutex_lock(&s->fs->pending_lock);
+	any = s->waiting != NULL;
+	*mutates = false;
+	for (struct fs_call *c = s->waiting; c; c = c->wait_next) {
+		*mutates = *mutates || c->mutates;
+	}
+	if (!any) {
+		s->acquiring = false;
+	}
+	pthread_mutex_unlock(&s->fs->pending_lock);
+	return any;
+}
+
+/* True when there is one: the call holds it and its server. */
+static bool take_env(struct fs_call *c, int *errnum)
+{
+	struct fs_env *env;
+
+	pthread_mutex_lock(&c->fs->lock);
+	env = c->node->env ? c->node->env : c->session->env;
+	if (env && (!env->ws || env->revoked)) {
+		*errnum = c->node->env ? ESTALE : 0;
+		env = NULL;
+	}
+	if (env && !c->env) {
+		c->env = fs_env_ref_locked(env);
+		c->server = pai_ws_ref(env->ws);
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	return env != NULL;
+}
+
+/* One acquisition serves everybody who waits; the pool never holds more than one thread for a
+ * session. */
+static void acquire_job(void *arg)
+{
+	struct fs_session *s = arg;
+	bool mutates;
+
+	while (somebody_waits(s, &mutates)) {
+		struct pai_err err = PAI_ERR_INIT;
+		struct pai_env *env = NULL;
+		struct pai_session *session;
+		uint64_t bound =
+		    mutates ? s->fs->options.create_timeout_ms : s->fs->options.timeout_ms;
+		struct pai_call call = {.deadline_ms = pai_deadline_in(bound)};
+		struct fs_call *c;
+		int r;
+
+		pthread_mutex_lock(&s->fs->lock);
+		session = s->session ? pai_session_ref(s->session) : NULL;
+		pthread_mutex_unlock(&s->fs->lock);
+		r = session ? pai_session_acquire(
+				  session, mutates ? 0 : PAI_ACQUIRE_LOOK, NULL, &call, &env, &err)
+			    : -ESTALE;
+		if (r < 0 && session) {
+			pai_log_warn("fuse", "session %s: %s", s->key, err.msg);
+		}
+		c = take_waiting(s, !mutates);
+		while (c) {
+			struct fs_call *next = c->wait_next;
+			int stale = 0;
+
+			untrack(c);
+			c->deadline_ms = 0;
+			if (atomic_load(&c->replied)) {
+				fs_call_done(
+				    c); /* its deadline came first: nothing is done for it */
+			} else if (r < 0) {
+				fs_call_error(c, -r);
+			} else if (take_env(c, &stale) || !c->mutates) {
+				c->start(c); /* without an environment there is nothing to see */
+			} else {
+				fs_call_error(c, ESTALE); /* gone again already */
+			}
+			c = next;
+		}
+		pai_env_unref(env);
+		pai_session_unref(session);
+	}
+}
+
+void fs_call_run(struct fs_call *c, fs_call_fn start, fs_call_fn finish)
+{
+	int stale = 0;
+
+	c->start = start;
+	c->finish = finish;
+	if (__atomic_load_n(&c->session->broken, __ATOMIC_RELAXED)) {
+		fs_call_error(c, ETIMEDOUT);
+		return;
+	}
+	if (take_env(c, &stale)) {
+		start(c);
+	} else if (stale) {
+		fs_call_error(c, stale);
+	} else {
+		wait_for_env(c);
+	}
+}
+
+/* --- to the server and back --- */
+
+static bool path_of(struct fs_call *c, struct fs_node *n, struct pai_ws_at *at, char **keep)
+{
+	int r;
+
+	pthread_mutex_lock(&c->fs->lock);
+	r = fs_node_path_locked(n, keep);
+	pthread_mutex_unlock(&c->fs->lock);
+	if (r < 0) {
+		fs_call_error(c, -r);
+		return false;
+	}
+	at->path = *keep;
+	if (n->env) {
+		at->id = n->attr.id;
+	}
+	return true;
+}
+
+/* An open description is exact where a name is not, and all that an unlinked file has left. */
+static uint64_t open_handle(struct fs_call *c, const struct fs_node *n, bool writable)
+{
+	uint64_t found = 0;
+
+	pthread_mutex_lock(&c->fs->lock);
+	for (const struct fs_handle *h = n->handles; h && !found; h = h->next) {
+		if (h->env == c->env && !h->is_dir && (!writable || h->writable)) {
+			found = h->ws_handle;
+		}
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	return found;
+}
+
+bool fs_call_at(struct fs_call *c, struct fs_node *n, struct fs_handle *h)
+{
+	bool resizes = c->ws.op == PAI_WS_SETATTR && c->ws.in.set.valid & PAI_WS_SET_SIZE;
+
+	c->ws.handle = h ? h->ws_handle : 0;
+	if (!h && (c->ws.op != PAI_WS_OPEN || n->flags & FS_NODE_GONE)) {
+		c->ws.handle = open_handle(c, n, resizes);
+	}
+	if (c->ws.handle) {
+		c->ws.at.path = "";
+		c->ws.at.id = n->attr.id;
+		return true;
+	}
+	free(c->path);
+	c->path = NULL;
+	return path_of(c, n, &c->ws.at, &c->path);
+}
+
+bool fs_call_to(struct fs_call *c, struct fs_node *n)
+{
+	free(c->to_path);
+	c->to_path = NULL;
+	return path_of(c, n, &c->ws.to, &c->to_path);
+}
+
+/* Consumes a reference to env. */
+static void session_lost(struct fs_env *env)
+{
+	struct pai_env *pe = NULL;
+	struct pai_session *session = NULL;
+
+	pthread_mutex_lock(&env->fs->lock);
+	if (env->env && env->session->session) {
+		pe = pai_env_ref(env->env);
+		session = pai_session_ref(env->session->session);
+	}
+	pthread_mutex_unlock(&env->fs->lock);
+	if (pe) {
+		pai_session_lost(session, pe, "its files are gone");
+		pai_session_unref(session);
+		pai_env_unref(pe);
+	}
+	pthread_mutex_lock(&env->fs->lock);
+	fs_env_unref_locked(env);
+	pthread_mutex_unlock(&env->fs->lock);
+}
+
+/* The server says that its sandbox is gone: the session hears it, and a change at the top goes to
+ * the next one. */
+static bool lost_and_again(struct fs_call *c)
+{
+	pthread_mutex_lock(&c->fs->lock);
+	fs_env_ref_locked(c->env);
+	pthread_mutex_unlock(&c->fs->lock);
+	session_lost(c->env);
+	if (c->node->env || (c->other && c->other->env) || c->retried || !c->mutates) {
+		return false;
+	}
+	c->retried = true;
+	pthread_mutex_lock(&c->fs->lock);
+	fs_env_unref_locked(c->env);
+	c->env = NULL;
+	pthread_mutex_unlock(&c->fs->lock);
+	pai_ws_unref(c->server);
+	c->server = NULL;
+	fs_call_run(c, c->start, c->finish);
+	return true;
+}
+
+static void on_done(struct pai_ws_req *req)
+{
+	struct fs_call *c = call_of(req);
+
+	untrack(c);
+	__atomic_store_n(&c->session->heard_ms, pai_clock_ms(), __ATOMIC_RELAXED);
+	if (req->error == ESTALE && __atomic_load_n(&c->server->gone, __ATOMIC_ACQUIRE) &&
+	    lost_and_again(c)) {
+		return;
+	}
+	c->finish(c);
+}
+
+void fs_call_submit(struct fs_call *c)
+{
+	bool tracked = c->may_block || !(c->server->caps & PAI_WS_CAP_INLINE);
+	struct pai_ws *server = c->server;
+
+	c->ws.done = on_done;
+	if (!tracked) {
+		pai_ws_submit(server, &c->ws);
+		return;
+	}
+	(void)pai_ws_ref(server);
+	atomic_fetch_add(&c->refs, 1);
+	track(c);
+	pai_ws_submit(server, &c->ws);
+	if (c->waits && atomic_load(&c->interrupted) && !atomic_load(&c->replied)) {
+		pai_ws_cancel(server, &c->ws);
+	}
+	fs_call_done(c);
+	pai_ws_unref(server);
+}
+
+/* --- the watchdog --- */
+
+/* Whether the thread that asked is going away: a pending SIGKILL, a fatal pending signal, or it is
+ * gone. */
+static bool caller_is_dying(pid_t tid)
+{
+	char path[64], line[256];
+	uint64_t pending = 0, blocked = 0, ignored = 0, caught = 0;
+	pai_auto_file FILE *f = NULL;
+	const uint64_t stops = (1ULL << (SIGSTOP - 1)) | (1ULL << (SIGTSTP - 1)) |
+			       (1ULL << (SIGTTIN - 1)) | (1ULL << (SIGTTOU - 1)) |
+			       (1ULL << (SIGCONT - 1)) | (1ULL << (SIGCHLD - 1)) |
+			       (1ULL << (SIGURG - 1)) | (1ULL << (SIGWINCH - 1));
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+	f = fopen(path, "re");
+	if (!f) {
+		return true;
+	}
+	while (fgets(line, sizeof(line), f)) {
+		uint64_t *to = strncmp(line, "SigPnd:", 7) == 0   ? &pending
+			       : strncmp(line, "ShdPnd:", 7) == 0 ? &pending
+			       : strncmp(line, "SigBlk:", 7) == 0 ? &blocked
+			       : strncmp(line, "SigIgn:", 7) == 0 ? &ignored
+			       : strncmp(line, "SigCgt:", 7) == 0 ? &caught
+								  : NULL;
+
+		if (to) {
+			*to |= strtoull(line + 7, NULL, 16);
+		}
+	}
+	return (pending & (1ULL << (SIGKILL - 1))) != 0 ||
+	       (pending & ~blocked & ~ignored & ~caught & ~stops) != 0;
+}
+
+struct verdict {
+	struct fs_call *call;
+	int errnum; /* 0: cancel a lock wait */
+};
+#define VERDICTS 64
+
+static void remove_waiting_locked(struct fs_call *c)
+{
+	for (struct fs_call **at = &c->session->waiting; *at; at = &(*at)->wait_next) {
+		if (*at == c) {
+			*at = c->wait_next;
+			fs_call_done(c); /* the queue's own reference: nobody will start it */
+			return;
+		}
+	}
+}
+
+static int judge_locked(struct fs_call *c, uint64_t now, bool tripped)
+{
+	bool waits_for_env = c->deadline_ms != 0;
+
+	if (waits_for_env && now >= c->deadline_ms) {
+		return ETIMEDOUT;
+	}
+	if (tripped && !c->waits && !waits_for_env) {
+		return ETIMEDOUT;
+	}
+	if (atomic_load(&c->interrupted)) {
+		if (c->waits && !waits_for_env) {
+			return -1;
+		}
+		return caller_is_dying(c->ctx.pid) ? EINTR : 0;
+	}
+	return 0;
+}
+
+/* One look at a session; returns how many verdicts there are (at most VERDICTS, the rest at the
+ * next look). */
+static size_t look_locked(struct fs_session *s, uint64_t now, struct verdict *out)
+{
+	struct fs_call *oldest = NULL;
+	bool tripped;
+	size_t count = 0;
+
+	for (struct fs_call *c = s->pending; c; c = c->next) {
+		if (!c->waits && !c->deadline_ms) {
+			oldest = c; /* the list is newest first */
+		}
+	}
+	tripped = oldest && now - oldest->since_ms >= s->fs->options.timeout_ms &&
+		  now - s->heard_ms >= s->fs->options.timeout_ms;
+	if (tripped && !s->broken) {
+		pai_log_warn("fuse",
+		    "session %s has been silent for %llu ms: its operations fail until "
+		    "it answers",
+		    s->key, (unsigned long long)(now - s->heard_ms));
+	}
+	__atomic_store_n(&s->broken, s->broken || tripped, __ATOMIC_RELAXED);
+	for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
+		int errnum;
+
+		next = c->next;
+		if (atomic_load(&c->replied)) {
+			continue;
+		}
+		errnum = judge_locked(c, now, tripped || s->broken);
+		if (errnum == 0) {
+			continue;
+		}
+		atomic_fetch_add(&c->refs, 1);
+		out[count].call = c;
+		out[count++].errnum = errnum < 0 ? 0 : errnum;
+		if (errnum > 0) {
+			unlink_pending_locked(c);
+			remove_waiting_locked(c);
+		}
+	}
+	return count;
+}
+
+static void ping_done(struct pai_ws_req *req)
+{
+	struct fs_session *s = req->arg;
+
+	pthread_mutex_lock(&s->fs->pending_lock);
+	s->pinging = false;
+	s->heard_ms = pai_clock_ms();
+	__atomic_store_n(&s->broken, false, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&s->fs->pending_lock);
+	pai_log_warn("fuse", "session %s answers again", s->key);
+	pai_ws_req_fini(req);
+	free(req);
+}
+
+/* Asks a silent session whether it is there; its answer mends the breaker. */
+static void ping(struct fs_session *s)
+{
+	struct pai_ws_req *req = calloc(1, sizeof(*req));
+	struct pai_ws *ws = NULL;
+
+	pthread_mutex_lock(&s->fs->lock);
+	if (s->env && s->env->ws) {
+		ws = pai_ws_ref(s->env->ws);
+	}
+	pthread_mutex_unlock(&s->fs->lock);
+	pthread_mutex_lock(&s->fs->pending_lock);
+	if (!ws) {
+		__atomic_store_n(
+		    &s->broken, false, __ATOMIC_RELAXED); /* another environment will be asked */
+	}
+	if (!req || !ws || s->pinging) {
+		pthread_mutex_unlock(&s->fs->pending_lock);
+		free(req);
+		pai_ws_unref(ws);
+		return;
+	}
+	s->pinging = true;
+	pthread_mutex_unlock(&s->fs->pending_lock);
+	req->op = PAI_WS_GETATTR;
+	req->at.path = "";
+	req->arg = s;
+	req->done = ping_done;
+	pai_ws_submit(ws, req);
+	pai_ws_unref(ws);
+}
+
+static bool watch_session(struct fs_session *s, uint64_t now)
+{
+	struct verdict verdicts[VERDICTS];
+	size_t count;
+	bool busy, broken;
+
+	pthread_mutex_lock(&s->fs->pending_lock);
+	count = look_locked(s, now, verdicts);
+	busy = s->pending != NULL;
+	broken = s->broken;
+	pthread_mutex_unlock(&s->fs->pending_lock);
+	for (size_t i = 0; i < count; i++) {
+		struct fs_call *c = verdicts[i].call;
+
+		if (verdicts[i].errnum == 0) {
+			atomic_store(&c->interrupted, false);
+			pai_ws_cancel(c->server, &c->ws);
+			fs_call_done(c);
+		} else {
+			fs_call_error(c, verdicts[i].errnum);
+		}
+	}
+	if (broken) {
+		ping(s);
+	}
+	return busy || broken || count == VERDICTS;
+}
+
+void *fs_watchdog_main(void *arg)
+{
+	struct pai_fs *fs = arg;
+	bool busy = true;
+
+	for (;;) {
+		struct fs_session *list;
+		struct timespec until =
+		    pai_deadline_monotonic(pai_deadline_in(busy ? WATCH_STEP_MS : 1000));
+		bool stopping;
+
+		pthread_mutex_lock(&fs->pending_lock);
+		if (!fs->stopping) {
+			(void)pthread_cond_clockwait(
+			    &fs->pending_wake, &fs->pending_lock, CLOCK_MONOTONIC, &until);
+		}
+		stopping = fs->stopping;
+		pthread_mutex_unlock(&fs->pending_lock);
+		if (stopping) {
+			return NULL;
+		}
+		pthread_mutex_lock(&fs->lock);
+		list = fs->session_list; /* entries are added in front and never removed */
+		pthread_mutex_unlock(&fs->lock);
+		busy = false;
+		for (struct fs_session *s = list; s; s = s->next) {
+			busy = watch_session(s, pai_clock_ms()) || busy;
+		}
+		fs_notifier_expire(fs->notifier, pai_clock_ms());
+	}
+}
+
+void fs_env_fail(struct fs_env *env, int errnum)
+{
+	struct fs_session *s = env->session;
+	struct verdict verdicts[VERDICTS];
+	size_t count;
+
+	do {
+		count = 0;
+		pthread_mutex_lock(&s->fs->pending_lock);
+		for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
+			next = c->next;
+			if (c->env == env && !atomic_load(&c->replied)) {
+				atomic_fetch_add(&c->refs, 1);
+				unlink_pending_locked(c);
+				verdicts[count].call = c;
+				verdicts[count++].errnum = errnum;
+			}
+		}
+		pthread_mutex_unlock(&s->fs->pending_lock);
+		for (size_t i = 0; i < count; i++) {
+			fs_call_error(verdicts[i].call, verdicts[i].errnum);
+		}
+	} while (count == VERDICTS);
+}

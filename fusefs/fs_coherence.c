@@ -1,0 +1,390 @@
+/*
+ * fs_coherence: what the kernel was told, and how it learns that it is no longer so.
+ *
+ * Every answer that may be cached rests on knowledge from before the answer is written; a push can
+ * come in between. Two counters keep that honest:
+ *
+ *   epoch     (node, environment) is raised, under the session's answer_lock for writing, whenever
+ * a push says something that we had not told. A request notes the sum of the epochs that it rests
+ * on before it asks the server; inside the answer section (answer_lock for reading) it compares:
+ * another sum, and the answer carries zero timeouts. So a cacheable answer is written before the
+ * invalidation that would void it is queued, never after. sequence  orders the beginnings of
+ * requests and the tellings. The kernel ignores attributes of a reply whose request began before
+ * another's reply was applied (fuse_change_attributes, attr_version), so for such an overlap we
+ * neither record them as told nor let them be believed.
+ *
+ * FS_NODE_TOLD means: the kernel may believe n->attr. Only what differs from it needs a
+ * notification; a push that says what was told (our own operations come back as pushes too) costs a
+ * comparison.
+ *
+ * Content is kept across opens only while FS_NODE_PROVEN: nobody could write when it was opened,
+ * and no push came since, of our own writes neither (equal stamps do not prove equal bytes within a
+ * clock tick). Pages without proof are in env->unproven, dropped at every barrier.
+ */
+#include "fusefs/internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "providers/base/log.h"
+
+#define NOBODY 65534u
+
+uint64_t fs_know_locked(
+    const struct fs_env *env, const struct fs_node *dir, const struct fs_node *n)
+{
+	uint64_t sum = env ? env->epoch : 0;
+
+	sum += dir ? dir->epoch : 0;
+	sum += n ? n->epoch : 0;
+	return sum;
+}
+
+void fs_know(struct fs_call *c, const struct fs_node *dir, const struct fs_node *n)
+{
+	pthread_mutex_lock(&c->fs->lock);
+	c->know = fs_know_locked(c->env, dir, n);
+	pthread_mutex_unlock(&c->fs->lock);
+}
+
+void fs_answer_begin(struct fs_call *c)
+{
+	pthread_rwlock_rdlock(&c->session->answer_lock);
+}
+
+void fs_answer_end(struct fs_call *c)
+{
+	pthread_rwlock_unlock(&c->session->answer_lock);
+}
+
+static void watched(struct pai_ws_req *req)
+{
+	(void)req;
+}
+
+void fs_watch(struct fs_call *c, struct fs_node *n)
+{
+	struct pai_ws_req req = {.op = PAI_WS_WATCH, .done = watched, .error = EINPROGRESS};
+	pai_auto_free char *path = NULL;
+
+	if (__atomic_load_n(&n->flags, __ATOMIC_RELAXED) &
+		(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE) ||
+	    c->fs->options.coherence != PAI_FS_PUSH ||
+	    (c->server->caps & (PAI_WS_CAP_WATCH | PAI_WS_CAP_INLINE)) !=
+		(PAI_WS_CAP_WATCH | PAI_WS_CAP_INLINE)) {
+		return;
+	}
+	pthread_mutex_lock(&c->session->watch_lock);
+	pthread_mutex_lock(&c->fs->lock);
+	if (fs_node_path_locked(n, &path) == 0) {
+		req.at.path = path;
+		req.at.id = n->env ? n->attr.id : c->env->root_id;
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	if (path) {
+		pai_ws_submit(c->server, &req);
+		pthread_mutex_lock(&c->fs->lock);
+		if (req.error == 0 && !c->env->revoked) {
+			n->flags |= FS_NODE_WATCHED;
+		} else if (req.error == ENOSPC || req.error == EOPNOTSUPP || req.error == ENOMEM) {
+			n->flags |= FS_NODE_UNWATCHABLE;
+		}
+		pthread_mutex_unlock(&c->fs->lock);
+		pai_ws_req_fini(&req);
+	}
+	pthread_mutex_unlock(&c->session->watch_lock);
+}
+
+bool fs_may_cache_locked(
+    const struct fs_call *c, const struct fs_node *dir, const struct fs_node *n)
+{
+	return c->fs->options.coherence == PAI_FS_PUSH && c->env && !c->env->revoked && dir &&
+	       dir->flags & FS_NODE_WATCHED && c->know == fs_know_locked(c->env, dir, n);
+}
+
+static bool attributes_are_watched(const struct fs_node *n, const struct pai_ws_attr *attr)
+{
+	if (attr->flags & PAI_WS_UNWATCHED) {
+		return false;
+	}
+	/* The parent's watch tells of a file with one name. What changes inside a directory, and
+	 * what is done under another name, only a watch of the object itself tells. */
+	return (!S_ISDIR(attr->mode) && attr->nlink == 1) || n->flags & FS_NODE_WATCHED;
+}
+
+const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
+    const struct pai_ws_attr *attr, bool cache, double *seconds)
+{
+	*seconds = 0;
+	if (n->stale_pages > 0 && S_ISREG(attr->mode) && !c->mutates &&
+	    (n->flags & (FS_NODE_TOLD | FS_NODE_WRITTEN)) == FS_NODE_TOLD) {
+		return &n->attr; /* the old pages still stand: the old size goes with them */
+	}
+	if (!cache || n->told_at > c->started || !attributes_are_watched(n, attr)) {
+		if (!(n->flags & FS_NODE_TOLD)) {
+			n->attr = *attr;
+		}
+		return attr;
+	}
+	n->attr = *attr;
+	n->flags = (n->flags | FS_NODE_TOLD) & ~FS_NODE_WRITTEN;
+	n->told_at = atomic_fetch_add_explicit(&c->fs->sequence, 1, memory_order_relaxed);
+	*seconds = FS_CACHE_SECONDS;
+	return attr;
+}
+
+void fs_dir_changed_locked(struct fs_node *dir)
+{
+	dir->flags &= ~FS_NODE_TOLD;
+}
+
+/* --- pushes --- */
+
+/* Access times are not pushed; all else that a stat shows is compared. */
+static bool attr_equal(const struct pai_ws_attr *a, const struct pai_ws_attr *b)
+{
+	return a->mode == b->mode && a->nlink == b->nlink && a->uid == b->uid && a->gid == b->gid &&
+	       a->size == b->size && a->blocks == b->blocks && a->mtime_ns == b->mtime_ns &&
+	       a->ctime_ns == b->ctime_ns && a->rdev_major == b->rdev_major &&
+	       a->rdev_minor == b->rdev_minor && a->flags == b->flags;
+}
+
+static void void_locked(struct fs_node *n)
+{
+	n->epoch++;
+	if (n->parent) {
+		n->parent->epoch++;
+	}
+}
+
+static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
+{
+	if (n->flags & FS_NODE_TOLD && attr_equal(&n->attr, attr)) {
+		return;
+	}
+	void_locked(n);
+	if (n->flags & FS_NODE_TOLD) {
+		fs_notify_inode_locked(n, false);
+	}
+}
+
+static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
+{
+	if (n->flags & FS_NODE_PAGES) {
+		n->flags &= ~FS_NODE_PROVEN;
+		void_locked(n);
+		fs_notify_inode_locked(n, true);
+	} else {
+		attr_pushed_locked(n, attr);
+	}
+}
+
+static void opened_pushed_locked(struct fs_node *n)
+{
+	if (n->flags & FS_NODE_PAGES) {
+		n->flags &= ~FS_NODE_PROVEN;
+		n->epoch++;
+		fs_node_list_unproven_locked(n, true);
+	}
+}
+
+static bool same_identity(const struct pai_ws_identity *a, const struct pai_ws_identity *b)
+{
+	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
+}
+
+/* What the name meant is not what the kernel may believe. */
+static void entry_pushed_locked(
+    struct fs_env *env, struct fs_node *dir, const struct pai_ws_push *push)
+{
+	struct pai_fs *fs = env->fs;
+	struct fs_node *child = fs_node_by_name_locked(fs, dir, push->name);
+	bool same = child && push->exists && same_identity(&child->attr.id, &push->attr.id);
+
+	if (same) {
+		return;
+	}
+	dir->epoch++;
+	if (fs_negative_take_locked(dir, push->name) || child || dir->flags & FS_NODE_ALIASED) {
+		fs_notify_entry_locked(env->session, dir, push->name);
+	}
+	if (child && child->env) {
+		fs_node_unname_locked(fs, child);
+		void_locked(child);
+		if (child->flags & FS_NODE_TOLD) {
+			fs_notify_inode_locked(child, false);
+		}
+	}
+}
+
+static struct fs_node *node_of_locked(struct fs_env *env, const struct pai_ws_identity *id)
+{
+	return same_identity(id, &env->root_id) ? env->session->top
+						: fs_node_by_identity_locked(env, id);
+}
+
+static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push)
+{
+	if (push->flags & PAI_WS_PUSH_DIR_GONE) {
+		n->flags &= ~FS_NODE_WATCHED;
+		void_locked(n);
+		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
+		return;
+	}
+	if (push->flags & PAI_WS_PUSH_DATA) {
+		data_pushed_locked(n, &push->attr);
+	} else if (push->flags & PAI_WS_PUSH_ATTR) {
+		attr_pushed_locked(n, &push->attr);
+	}
+	if (push->flags & PAI_WS_PUSH_OPENED) {
+		opened_pushed_locked(n);
+	}
+}
+
+static void child_pushed_locked(
+    struct fs_env *env, struct fs_node *dir, const struct pai_ws_push *push)
+{
+	struct fs_node *n;
+
+	if (push->flags & PAI_WS_PUSH_ENTRY) {
+		entry_pushed_locked(env, dir, push);
+		attr_pushed_locked(dir, &push->dir_attr);
+	}
+	n = push->exists ? fs_node_by_identity_locked(env, &push->attr.id) : NULL;
+	if (!n) {
+		if (push->exists) {
+			dir->epoch++; /* a look-up under way may carry older attributes */
+		}
+		return;
+	}
+	if (push->flags & PAI_WS_PUSH_DATA) {
+		data_pushed_locked(n, &push->attr);
+	} else {
+		attr_pushed_locked(n, &push->attr);
+	}
+	if (push->flags & PAI_WS_PUSH_OPENED) {
+		opened_pushed_locked(n);
+	}
+}
+
+void fs_push(void *arg, const struct pai_ws_push *push)
+{
+	struct fs_env *env = arg;
+	struct fs_session *s = env->session;
+	struct pai_fs *fs = env->fs;
+	struct fs_node *n;
+
+	if (push->flags & PAI_WS_PUSH_ALL) {
+		fs_env_forget_all(env);
+		return;
+	}
+	pthread_rwlock_wrlock(&s->answer_lock);
+	pthread_mutex_lock(&fs->lock);
+	n = env->revoked ? NULL : node_of_locked(env, &push->dir);
+	if (n && push->name) {
+		child_pushed_locked(env, n, push);
+	} else if (n) {
+		self_pushed_locked(n, push);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	pthread_rwlock_unlock(&s->answer_lock);
+}
+
+static void forget_negatives_locked(struct fs_session *s, struct fs_node *dir)
+{
+	while (dir->negatives) {
+		fs_notify_entry_locked(s, dir, dir->negatives->name);
+		(void)fs_negative_take_locked(dir, dir->negatives->name);
+	}
+}
+
+static void forget_node_locked(struct fs_session *s, struct fs_node *n)
+{
+	n->flags &= ~FS_NODE_PROVEN;
+	if (n->flags & FS_NODE_IN_NAME) {
+		fs_notify_entry_locked(s, n->parent, n->name);
+	}
+	if (n->flags & (FS_NODE_TOLD | FS_NODE_PAGES)) {
+		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
+	}
+	forget_negatives_locked(s, n);
+}
+
+/* An overflow, a lost watch, or the end of the environment: every name and inode of it is told.
+ * Nothing stays watched as far as we know, so that all is asked again. */
+void fs_env_forget_all(struct fs_env *env)
+{
+	struct fs_session *s = env->session;
+	struct pai_fs *fs = env->fs;
+
+	pthread_rwlock_wrlock(&s->answer_lock);
+	pthread_mutex_lock(&fs->lock);
+	env->epoch++;
+	for (size_t i = 0; i < env->ident_buckets; i++) {
+		for (struct fs_node *n = env->idents[i]; n; n = n->ident_next) {
+			forget_node_locked(s, n);
+		}
+	}
+	forget_negatives_locked(s, s->top);
+	fs_notify_inode_locked(s->top, false);
+	pthread_mutex_unlock(&fs->lock);
+	pthread_rwlock_unlock(&s->answer_lock);
+}
+
+/* --- what is shown --- */
+
+uint32_t fs_uid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t uid)
+{
+	if (fs->options.raw_ids || !env || env->owner_uid == fs->uid) {
+		return uid;
+	}
+	return uid == env->owner_uid ? fs->uid : uid == fs->uid ? env->owner_uid : uid;
+}
+
+uint32_t fs_gid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t gid)
+{
+	if (fs->options.raw_ids || !env || env->owner_gid == fs->gid) {
+		return gid;
+	}
+	return gid == env->owner_gid ? fs->gid : gid == fs->gid ? env->owner_gid : gid;
+}
+
+static struct timespec timespec_of(int64_t ns)
+{
+	struct timespec ts = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+
+	if (ts.tv_nsec < 0) { /* before 1970 */
+		ts.tv_nsec += 1000000000;
+		ts.tv_sec--;
+	}
+	return ts;
+}
+
+void fs_stat(
+    struct pai_fs *fs, const struct fs_node *n, const struct pai_ws_attr *attr, struct stat *st)
+{
+	const struct fs_env *env = n->env ? n->env : n->session ? n->session->env : NULL;
+	bool special = !S_ISREG(attr->mode) && !S_ISDIR(attr->mode) && !S_ISLNK(attr->mode);
+
+	memset(st, 0, sizeof(*st));
+	st->st_ino = n->env ? attr->id.ino ^ ((uint64_t)n->session->tag << 32)
+			    : ((uint64_t)(n->session ? n->session->tag : 0) << 32) ^ 1;
+	st->st_mode = attr->mode;
+	if (special && !fs->options.special_full && !(n->flags & FS_NODE_MADE)) {
+		st->st_mode &= S_IFMT;
+	}
+	st->st_nlink = attr->nlink;
+	st->st_uid = fs_uid_swap(fs, env, attr->uid);
+	st->st_gid = fs_gid_swap(fs, env, attr->gid);
+	if (n->flags & FS_NODE_BARE_GIT && fs->options.git_guard && !n->session->trusted) {
+		st->st_uid = st->st_uid == NOBODY ? NOBODY - 1 : NOBODY;
+	}
+	st->st_rdev = makedev(attr->rdev_major, attr->rdev_minor);
+	st->st_size = attr->size;
+	st->st_blocks = attr->blocks;
+	st->st_blksize = attr->blksize;
+	st->st_atim = timespec_of(attr->atime_ns);
+	st->st_mtim = timespec_of(attr->mtime_ns);
+	st->st_ctim = timespec_of(attr->ctime_ns);
+}

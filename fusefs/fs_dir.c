@@ -1,0 +1,327 @@
+/*
+ * fs_dir: listings. The server takes a snapshot of the names when a walk begins, so that a walk
+ * that deletes as it goes (rm -rf) misses nothing; attributes come with the entries and count as
+ * look-ups.
+ *
+ * Offsets that the kernel sees: 1 and 2 follow "." and ".."; the server's cookie c is c + 2.
+ */
+#include "fusefs/internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DOTS 2
+#define PLUS_ENTRY_MIN 160 /* bytes of the shortest entry with attributes, see fuse_direntplus */
+#define ENTRY_MIN 32
+
+/* --- opening --- */
+
+static void reply_opened(struct fs_call *c, uint64_t ws_handle)
+{
+	struct fuse_file_info fi = {.flags = 0};
+	struct fs_handle *h;
+
+	pthread_mutex_lock(&c->fs->lock);
+	h = fs_handle_new_locked(c->node, c->env, ws_handle, false);
+	if (h) {
+		h->is_dir = true;
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	fi.fh = (uintptr_t)h;
+	if (h && fuse_reply_open(c->req, &fi) < 0) {
+		fs_handle_free(c->fs, h);
+	} else if (!h) {
+		(void)fuse_reply_err(c->req, ENOMEM);
+	}
+}
+
+static void finish_opendir(struct fs_call *c)
+{
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	if (fs_call_claim(c)) {
+		reply_opened(c, c->ws.out.handle);
+	}
+	fs_call_done(c);
+}
+
+static void start_opendir(struct fs_call *c)
+{
+	if (!c->server) {
+		if (fs_call_claim(c)) {
+			reply_opened(c, 0); /* nothing to see: an empty directory */
+		}
+		fs_call_done(c);
+		return;
+	}
+	c->ws.op = PAI_WS_OPENDIR;
+	fs_cred(c);
+	if (fs_call_at(c, c->node, NULL)) {
+		fs_call_submit(c);
+	}
+}
+
+static void open_root(struct fs_call *c)
+{
+	struct fuse_file_info fi = {.flags = 0};
+	struct fs_handle *h;
+	size_t count = 0;
+
+	fs_sessions_refresh(c->fs);
+	pthread_mutex_lock(&c->fs->lock);
+	h = fs_handle_new_locked(c->node, NULL, 0, false);
+	if (h) {
+		h->is_dir = true;
+		h->listing = calloc(c->fs->session_count + 1, sizeof(*h->listing));
+	}
+	for (struct fs_session *s = c->fs->session_list; h && h->listing && s; s = s->next) {
+		if (s->listed) {
+			h->listing[count++] = s;
+		}
+	}
+	if (h) {
+		h->listing_count = count;
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	fi.fh = (uintptr_t)h;
+	if (fs_call_claim(c)) {
+		if (!h || !h->listing) {
+			(void)fuse_reply_err(c->req, ENOMEM);
+		} else if (fuse_reply_open(c->req, &fi) == 0) {
+			h = NULL;
+		}
+	}
+	if (h) {
+		fs_handle_free(c->fs, h);
+	}
+	fs_call_done(c);
+}
+
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs_call *c = fs_call_new(req, ino, FS_OP_OPENDIR);
+
+	(void)fi;
+	if (c && !c->session) {
+		open_root(c);
+	} else if (c) {
+		fs_call_run(c, start_opendir, finish_opendir);
+	}
+}
+
+/* --- listing --- */
+
+struct filling {
+	struct fs_call *c;
+	char *buf;
+	size_t used;
+};
+
+static bool put(struct filling *f, const char *name, const struct fuse_entry_param *e, off_t next)
+{
+	fuse_req_t req = f->c->req;
+	size_t room = f->c->size - f->used;
+	size_t need = f->c->plus
+			  ? fuse_add_direntry_plus(req, f->buf + f->used, room, name, e, next)
+			  : fuse_add_direntry(req, f->buf + f->used, room, name, &e->attr, next);
+
+	if (need > room) {
+		return false;
+	}
+	f->used += need;
+	return true;
+}
+
+/* "." and "..": no look-up, so no number. */
+static bool put_dots(struct filling *f, off_t off)
+{
+	struct fuse_entry_param e = {.attr = {.st_mode = S_IFDIR}};
+	struct pai_ws_attr attr = {.id = {.ino = 0}};
+	struct fs_node *n = f->c->node;
+	struct fs_node *up = n->parent ? n->parent : n;
+	struct stat st;
+
+	attr.id = n->attr.id;
+	pthread_mutex_lock(&f->c->fs->lock);
+	fs_stat(f->c->fs, n, &attr, &st);
+	e.attr.st_ino = st.st_ino;
+	attr.id = up->attr.id;
+	fs_stat(f->c->fs, up, &attr, &st);
+	pthread_mutex_unlock(&f->c->fs->lock);
+	if (off < 1 && !put(f, ".", &e, 1)) {
+		return false;
+	}
+	e.attr.st_ino = st.st_ino;
+	return off >= DOTS || put(f, "..", &e, DOTS);
+}
+
+static bool name_is_sane(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len > 0 && len <= FS_NAME_MAX && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+	       strcmp(name, "..") != 0;
+}
+
+/* False when the buffer is full. */
+static bool put_entry(struct filling *f, const struct pai_ws_entry *entry)
+{
+	struct fs_call *c = f->c;
+	struct fuse_entry_param e = {.ino = 0};
+	struct fs_node *n = NULL;
+
+	if (!name_is_sane(entry->name)) {
+		return true;
+	}
+	if (c->plus && entry->has_attr) {
+		pthread_mutex_lock(&c->fs->lock);
+		n = fs_entry_locked(c, c->node, entry->name, &entry->attr, &e);
+		pthread_mutex_unlock(&c->fs->lock);
+	} else {
+		e.attr.st_mode = (mode_t)entry->d_type << 12;
+		e.attr.st_ino = entry->attr.id.ino ^ ((uint64_t)c->session->tag << 32);
+	}
+	if (c->plus && !n) {
+		return true; /* it went away in between */
+	}
+	if (put(f, entry->name, &e, (off_t)entry->cookie + DOTS)) {
+		return true;
+	}
+	if (n) {
+		pthread_mutex_lock(&c->fs->lock);
+		fs_node_forget_locked(c->fs, n, 1);
+		pthread_mutex_unlock(&c->fs->lock);
+	}
+	return false;
+}
+
+/* The kernel did not take the reply: what it would have counted is given back. */
+static void take_back(struct fs_call *c, size_t count)
+{
+	pthread_mutex_lock(&c->fs->lock);
+	for (size_t i = 0; i < count; i++) {
+		struct fs_node *n =
+		    fs_node_by_name_locked(c->fs, c->node, c->ws.out.entries[i].name);
+
+		if (n && c->ws.out.entries[i].has_attr) {
+			fs_node_forget_locked(c->fs, n, 1);
+		}
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+}
+
+static void finish_readdir(struct fs_call *c)
+{
+	struct filling f = {.c = c};
+	size_t taken = 0;
+	bool room;
+
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	f.buf = malloc(c->size);
+	if (!f.buf) {
+		fs_call_error(c, ENOMEM);
+		return;
+	}
+	if (fs_call_claim(c)) {
+		fs_answer_begin(c);
+		room = put_dots(&f, c->offset);
+		while (room && taken < c->ws.out.count) {
+			room = put_entry(&f, &c->ws.out.entries[taken]);
+			taken += room;
+		}
+		if (fuse_reply_buf(c->req, f.buf, f.used) < 0 && c->plus) {
+			take_back(c, taken);
+		}
+		fs_answer_end(c);
+	}
+	free(f.buf);
+	fs_call_done(c);
+}
+
+static void start_readdir(struct fs_call *c)
+{
+	size_t least = c->plus ? PLUS_ENTRY_MIN : ENTRY_MIN;
+
+	if (!c->server || !c->handle->ws_handle) {
+		finish_readdir(c);
+		return;
+	}
+	if (c->handle->env != c->env) {
+		fs_call_error(c, ESTALE); /* opened in an environment that is gone */
+		return;
+	}
+	fs_watch(c, c->node);
+	fs_know(c, c->node, NULL);
+	c->ws.op = PAI_WS_READDIR;
+	c->ws.handle = c->handle->ws_handle;
+	c->ws.at.path = "";
+	c->ws.in.list.cookie = c->offset > DOTS ? (uint64_t)c->offset - DOTS : 0;
+	c->ws.in.list.max = c->size / least + 1;
+	c->ws.in.list.names_only = false;
+	fs_call_submit(c);
+}
+
+/* The root: sessions, in the order of one moment. */
+static void read_root(struct fs_call *c)
+{
+	struct filling f = {.c = c};
+	struct fs_handle *h = c->handle;
+	bool room;
+
+	f.buf = malloc(c->size);
+	if (!f.buf) {
+		fs_call_error(c, ENOMEM);
+		return;
+	}
+	c->plus = false;
+	room = put_dots(&f, c->offset);
+	for (size_t i = c->offset > DOTS ? (size_t)c->offset - DOTS : 0;
+	     room && i < h->listing_count; i++) {
+		struct fuse_entry_param e = {.attr = {.st_mode = S_IFDIR}};
+
+		e.attr.st_ino = ((uint64_t)h->listing[i]->tag << 32) ^ 1;
+		room = put(&f, h->listing[i]->name, &e, (off_t)i + DOTS + 1);
+	}
+	if (fs_call_claim(c)) {
+		(void)fuse_reply_buf(c->req, f.buf, f.used);
+	}
+	free(f.buf);
+	fs_call_done(c);
+}
+
+static void read_dir(
+    fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi, int opcode)
+{
+	struct fs_call *c = fs_call_new(req, ino, opcode);
+
+	if (!c) {
+		return;
+	}
+	c->plus = opcode == FS_OP_READDIRPLUS;
+	c->handle = fs_handle_of(fi);
+	c->size = size;
+	c->offset = off;
+	if (!c->session) {
+		read_root(c);
+	} else {
+		fs_call_run(c, start_readdir, finish_readdir);
+	}
+}
+
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, FS_OP_READDIR);
+}
+
+void fs_readdirplus(
+    fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, FS_OP_READDIRPLUS);
+}

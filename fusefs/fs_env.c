@@ -1,0 +1,243 @@
+/*
+ * fs_env: environments as they come and go, and the barriers between the mount and the commands.
+ */
+#include "fusefs/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/log.h"
+
+static struct fs_session *session_of(struct pai_fs *fs, struct pai_session *s)
+{
+	struct fs_session *found = NULL;
+
+	if (fs_session_add(fs, pai_session_key(s), &found) < 0) {
+		return NULL;
+	}
+	return found;
+}
+
+static void *on_compose(void *arg, struct pai_session *s, struct pai_ws_config *config)
+{
+	struct pai_fs *fs = arg;
+	struct fs_session *session = session_of(fs, s);
+	struct fs_env *env = session ? fs_env_new(session) : NULL;
+
+	config->raw_ids = fs->options.raw_ids;
+	if (env && fs->options.coherence == PAI_FS_PUSH) {
+		config->on_push = fs_push;
+		config->push_arg = env;
+	}
+	return env;
+}
+
+/* Who owns the workspace, and which push is about its top. */
+static int read_top(struct fs_env *env, struct pai_ws *ws)
+{
+	struct pai_ws_req req = {.op = PAI_WS_GETATTR, .at = {.path = ""}};
+	struct pai_call call = {.deadline_ms = pai_deadline_in(env->fs->options.timeout_ms)};
+	int errnum = pai_ws_wait(ws, &req, &call);
+
+	if (errnum == 0) {
+		env->root_id = req.attr.id;
+		env->owner_uid = req.attr.uid;
+		env->owner_gid = req.attr.gid;
+	}
+	pai_ws_req_fini(&req);
+	return errnum;
+}
+
+static void on_attached(void *arg, struct pai_session *s, struct pai_env *e, bool replaced)
+{
+	struct pai_fs *fs = arg;
+	struct fs_env *env = pai_env_user(e);
+	struct pai_ws *ws = pai_ws_ref(pai_env_ws(e));
+	int errnum;
+
+	(void)s;
+	if (!env) {
+		pai_ws_unref(ws);
+		return;
+	}
+	errnum = read_top(env, ws);
+	if (errnum) {
+		pai_log_warn("fuse", "session %s: its workspace can't be read: %s",
+		    env->session->key, strerror(errnum));
+	}
+	pthread_mutex_lock(&fs->lock);
+	env->ws = ws;
+	env->env = pai_env_ref(e);
+	env->generation = pai_env_generation(e);
+	env->session->env = fs_env_ref_locked(env);
+	env->session->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE | FS_NODE_TOLD);
+	env->session->top->attr.id = env->root_id;
+	pthread_mutex_unlock(&fs->lock);
+	pai_log_info("fuse", "session %s: %s environment, generation %llu", env->session->key,
+	    replaced ? "another" : "an", (unsigned long long)env->generation);
+}
+
+/* Answer all that is pending, then notify: a notification may block on what is pending. */
+static void on_detached(void *arg, struct pai_session *s, struct pai_env *e)
+{
+	struct pai_fs *fs = arg;
+	struct fs_env *env = pai_env_user(e);
+	struct pai_ws *ws = NULL;
+	struct pai_env *held = NULL;
+	bool was_current;
+
+	(void)s;
+	if (!env) {
+		return;
+	}
+	pthread_mutex_lock(&fs->lock);
+	env->revoked = true;
+	ws = env->ws;
+	held = env->env;
+	env->ws = NULL;
+	env->env = NULL;
+	was_current = env->session->env == env;
+	if (was_current) {
+		env->session->env = NULL;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	fs_env_fail(env, ESTALE);
+	fs_env_forget_all(env);
+	if (was_current) {
+		pthread_mutex_lock(&fs->lock);
+		fs_env_unref_locked(env);
+		pthread_mutex_unlock(&fs->lock);
+	}
+	pai_ws_unref(ws);
+	pai_env_unref(held);
+}
+
+static void on_free_user(void *arg, void *user)
+{
+	struct pai_fs *fs = arg;
+
+	if (user) {
+		pthread_mutex_lock(&fs->lock);
+		fs_env_unref_locked(user);
+		pthread_mutex_unlock(&fs->lock);
+	}
+}
+
+struct pai_session_listener pai_fs_listener(struct pai_fs *fs)
+{
+	return (struct pai_session_listener){
+	    .compose = on_compose,
+	    .attached = on_attached,
+	    .detached = on_detached,
+	    .free_user = on_free_user,
+	    .arg = fs,
+	};
+}
+
+/* --- barriers --- */
+
+/* Pages that a barrier has to make right: those that could be stored to through a mapping, or have
+ * no proof. */
+static void drop_pages_locked(struct fs_env *env, bool unproven)
+{
+	for (struct fs_node *n = env->writers; n; n = n->writers_next) {
+		fs_notify_inode_locked(n, true);
+	}
+	for (struct fs_node *n = unproven ? env->unproven : NULL; n; n = n->unproven_next) {
+		fs_notify_inode_locked(n, true);
+	}
+}
+
+void pai_fs_barrier_before(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg)
+{
+	struct fs_env *env = pai_env_user(e);
+	bool none;
+
+	if (!env || !fs->se) {
+		done(arg, 0);
+		return;
+	}
+	pthread_mutex_lock(&fs->lock);
+	none = env->writers == NULL || env->revoked;
+	if (!none) {
+		drop_pages_locked(env, false);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (none) {
+		done(arg, 0); /* nothing is mapped for writing: what was written has been written */
+	} else {
+		fs_notify_ticket(env->session, pai_deadline_in(fs->options.timeout_ms), done, arg);
+	}
+}
+
+struct after {
+	struct pai_ws_req req;
+	struct fs_env *env; /* referenced */
+	struct pai_ws *ws;
+	pai_fs_barrier_fn done;
+	void *arg;
+};
+
+static void after_delivered(void *arg, int errnum)
+{
+	struct after *a = arg;
+	struct pai_fs *fs = a->env->fs;
+
+	if (errnum) {
+		fs_env_forget_all(a->env);
+	}
+	a->done(a->arg, errnum);
+	pthread_mutex_lock(&fs->lock);
+	fs_env_unref_locked(a->env);
+	pthread_mutex_unlock(&fs->lock);
+	pai_ws_unref(a->ws);
+	free(a);
+}
+
+static void after_drained(struct pai_ws_req *req)
+{
+	struct after *a = (struct after *)req;
+	struct pai_fs *fs = a->env->fs;
+
+	if (req->error) {
+		fs_env_forget_all(a->env);
+	}
+	pthread_mutex_lock(&fs->lock);
+	if (!a->env->revoked) {
+		drop_pages_locked(a->env, true);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	fs_notify_ticket(
+	    a->env->session, pai_deadline_in(fs->options.timeout_ms), after_delivered, a);
+}
+
+void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg)
+{
+	struct fs_env *env = pai_env_user(e);
+	struct after *a = env && fs->se ? calloc(1, sizeof(*a)) : NULL;
+
+	if (!env || !fs->se) {
+		done(arg, 0);
+		return;
+	}
+	if (!a) {
+		done(arg, ENOMEM);
+		return;
+	}
+	pthread_mutex_lock(&fs->lock);
+	a->env = fs_env_ref_locked(env);
+	a->ws = env->ws ? pai_ws_ref(env->ws) : NULL;
+	pthread_mutex_unlock(&fs->lock);
+	a->done = done;
+	a->arg = arg;
+	a->req.op = PAI_WS_BARRIER;
+	a->req.at.path = "";
+	a->req.done = after_drained;
+	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH) {
+		pai_ws_submit(a->ws, &a->req);
+	} else {
+		after_drained(&a->req);
+	}
+}

@@ -1,0 +1,515 @@
+/*
+ * fs_file: open files.
+ *
+ * A handle is one open file of the server; what the kernel may keep between opens is decided when
+ * it is opened (see fs_coherence.c). write() has reached the server when it returns: there is no
+ * write-back cache.
+ */
+#include "fusefs/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "providers/base/log.h"
+
+struct fs_handle *fs_handle_of(const struct fuse_file_info *fi)
+{
+	return (struct fs_handle *)(uintptr_t)fi->fh;
+}
+
+struct fs_handle *fs_handle_new_locked(
+    struct fs_node *n, struct fs_env *env, uint64_t ws_handle, bool writable)
+{
+	struct fs_handle *h = calloc(1, sizeof(*h));
+
+	if (!h) {
+		return NULL;
+	}
+	h->ws_handle = ws_handle;
+	h->node = n;
+	fs_node_ref_locked(n);
+	if (env) {
+		h->env = fs_env_ref_locked(env);
+		if (env->env) {
+			pai_env_busy(env->env, 1);
+		}
+	}
+	h->writable = writable;
+	h->next = n->handles;
+	h->link = &n->handles;
+	if (h->next) {
+		h->next->link = &h->next;
+	}
+	n->handles = h;
+	if (writable && n->env && n->writers++ == 0) {
+		fs_node_list_writer_locked(n, true);
+	}
+	return h;
+}
+
+static void released(struct pai_ws_req *req)
+{
+	pai_ws_req_fini(req);
+	free(req);
+}
+
+static void release_on(struct pai_ws *ws, uint64_t ws_handle)
+{
+	struct pai_ws_req *req = calloc(1, sizeof(*req));
+
+	if (!req) {
+		pai_log_error("fuse", "out of memory: a file of the server stays open");
+		return;
+	}
+	req->op = PAI_WS_RELEASE;
+	req->at.path = "";
+	req->handle = ws_handle;
+	req->done = released;
+	pai_ws_submit(ws, req);
+}
+
+void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
+{
+	struct fs_node *n = h->node;
+	struct pai_ws *ws = NULL;
+
+	pthread_mutex_lock(&fs->lock);
+	*h->link = h->next;
+	if (h->next) {
+		h->next->link = h->link;
+	}
+	if (h->writable && n->env && --n->writers == 0) {
+		fs_node_list_writer_locked(n, false);
+	}
+	if (!n->handles) {
+		n->flags &= ~FS_NODE_LOCKED;
+	}
+	if (h->env) {
+		ws = h->env->ws ? pai_ws_ref(h->env->ws) : NULL;
+		if (h->env->env) {
+			pai_env_busy(h->env->env, -1);
+		}
+		fs_env_unref_locked(h->env);
+	}
+	fs_node_unref_locked(fs, n);
+	pthread_mutex_unlock(&fs->lock);
+	if (ws && h->ws_handle) {
+		release_on(ws, h->ws_handle);
+	}
+	pai_ws_unref(ws);
+	free(h->listing);
+	free(h);
+}
+
+/* --- open --- */
+
+/* What the kernel may keep of the file's pages, from now on and until a push. */
+static void decide_caching_locked(struct fs_call *c, struct fs_node *n, struct fuse_file_info *fi)
+{
+	bool writes = (c->open_flags & O_ACCMODE) != O_RDONLY;
+	bool proven =
+	    c->ws.out.open_flags & PAI_WS_PROVEN && !writes && fs_may_cache_locked(c, n->parent, n);
+
+	fi->keep_cache =
+	    (n->flags & FS_NODE_PROVEN) != 0 && n->stale_pages == 0 && !(c->open_flags & O_TRUNC);
+	if (!fi->keep_cache) {
+		n->flags &= ~FS_NODE_PROVEN;
+		n->flags |= proven ? FS_NODE_PROVEN : 0;
+	}
+	n->flags |= FS_NODE_PAGES;
+	fs_node_list_unproven_locked(n, !(n->flags & FS_NODE_PROVEN));
+	/* Without FLUSH nothing tells of a close: right where nothing was written and no lock is
+	 * held. */
+	fi->noflush = !writes && !(n->flags & FS_NODE_LOCKED);
+}
+
+static void finish_open(struct fs_call *c)
+{
+	struct fuse_file_info fi = {.flags = (int)c->open_flags};
+	struct fs_handle *h;
+	int r;
+
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	if (!fs_call_claim(c)) {
+		release_on(c->server, c->ws.out.handle);
+		fs_call_done(c);
+		return;
+	}
+	fs_answer_begin(c);
+	pthread_mutex_lock(&c->fs->lock);
+	h = fs_handle_new_locked(
+	    c->node, c->env, c->ws.out.handle, (c->open_flags & O_ACCMODE) != O_RDONLY);
+	if (h) {
+		decide_caching_locked(c, c->node, &fi);
+		if (c->open_flags & O_TRUNC) {
+			c->node->flags |= FS_NODE_WRITTEN;
+		}
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	fi.fh = (uintptr_t)h;
+	r = h ? fuse_reply_open(c->req, &fi) : fuse_reply_err(c->req, ENOMEM);
+	fs_answer_end(c);
+	if (h && r < 0) {
+		fs_handle_free(c->fs, h);
+	} else if (!h) {
+		release_on(c->server, c->ws.out.handle);
+	}
+	fs_call_done(c);
+}
+
+static void start_open(struct fs_call *c)
+{
+	fs_know(c, c->node->parent, c->node);
+	fs_cred(c);
+	c->ws.op = PAI_WS_OPEN;
+	c->ws.flags = c->open_flags;
+	free(c->path);
+	c->path = NULL;
+	if (fs_call_at(c, c->node, NULL)) {
+		fs_call_submit(c);
+	}
+}
+
+void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs_call *c = fs_call_new(req, ino, FS_OP_OPEN);
+
+	if (!c) {
+		return;
+	}
+	if (!c->node->env) {
+		fs_call_error(c, EISDIR);
+		return;
+	}
+	c->open_flags = (uint32_t)fi->flags;
+	fs_call_run(c, start_open, finish_open);
+}
+
+static void reply_create(struct fs_call *c)
+{
+	struct fuse_file_info fi = {.flags = (int)c->open_flags};
+	struct fuse_entry_param e = {.ino = 0};
+	struct fs_handle *h = NULL;
+	struct fs_node *n;
+	int r;
+
+	fs_answer_begin(c);
+	pthread_mutex_lock(&c->fs->lock);
+	n = fs_entry_locked(c, c->node, c->name, &c->ws.attr, &e);
+	if (n) {
+		h = fs_handle_new_locked(
+		    n, c->env, c->ws.out.handle, (c->open_flags & O_ACCMODE) != O_RDONLY);
+	}
+	if (h) {
+		n->flags &= ~FS_NODE_PROVEN;
+		n->flags |= FS_NODE_WRITTEN;
+		decide_caching_locked(c, n, &fi);
+		fs_dir_changed_locked(c->node);
+		fi.fh = (uintptr_t)h;
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	r = h ? fuse_reply_create(c->req, &e, &fi) : fuse_reply_err(c->req, ENOMEM);
+	fs_answer_end(c);
+	if (n && (!h || r < 0)) {
+		pthread_mutex_lock(&c->fs->lock);
+		fs_node_forget_locked(c->fs, n, 1);
+		pthread_mutex_unlock(&c->fs->lock);
+	}
+	if (h && r < 0) {
+		fs_handle_free(c->fs, h);
+	} else if (!h) {
+		release_on(c->server, c->ws.out.handle);
+	}
+}
+
+static void finish_create(struct fs_call *c)
+{
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	if (fs_call_claim(c)) {
+		reply_create(c);
+	} else {
+		release_on(c->server, c->ws.out.handle);
+	}
+	fs_call_done(c);
+}
+
+static void start_create(struct fs_call *c)
+{
+	fs_watch(c, c->node);
+	fs_know(c, c->node, NULL);
+	fs_cred(c);
+	c->ws.op = PAI_WS_CREATE;
+	c->ws.name = c->name;
+	c->ws.flags = c->open_flags;
+	if (fs_call_at(c, c->node, NULL)) {
+		fs_call_submit(c);
+	}
+}
+
+void fs_create(
+    fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	struct fs_call *c = fs_call_new(req, parent, FS_OP_CREATE);
+
+	if (c && !c->session) {
+		fs_call_error(c, EPERM); /* only sessions live here */
+		return;
+	}
+	if (!c || !fs_call_names(c, name, NULL)) {
+		return;
+	}
+	c->mutates = true;
+	c->open_flags = (uint32_t)fi->flags;
+	c->ws.in.make.mode = mode;
+	fs_call_run(c, start_create, finish_create);
+}
+
+/* --- data --- */
+
+static struct fs_call *file_call(
+    fuse_req_t req, fuse_ino_t ino, int opcode, struct fuse_file_info *fi)
+{
+	struct fs_call *c = fs_call_new(req, ino, opcode);
+
+	if (!c) {
+		return NULL;
+	}
+	c->handle = fs_handle_of(fi);
+	if (!c->node->env || !c->handle->ws_handle) {
+		fs_call_error(c, EINVAL);
+		return NULL;
+	}
+	c->ws.handle = c->handle->ws_handle;
+	c->ws.at.path = "";
+	c->ws.at.id = c->node->attr.id;
+	return c;
+}
+
+static void finish_read(struct fs_call *c)
+{
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	if (fs_call_claim(c)) {
+		(void)fuse_reply_buf(c->req, c->data, c->ws.out.len);
+	}
+	fs_call_done(c);
+}
+
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct fs_call *c = file_call(req, ino, FS_OP_READ, fi);
+
+	if (!c) {
+		return;
+	}
+	c->data = malloc(size ? size : 1);
+	if (!c->data) {
+		fs_call_error(c, ENOMEM);
+		return;
+	}
+	c->ws.op = PAI_WS_READ;
+	c->ws.in.io.data = c->data;
+	c->ws.in.io.len = size;
+	c->ws.in.io.offset = off;
+	fs_call_run(c, fs_call_submit, finish_read);
+}
+
+static void finish_write(struct fs_call *c)
+{
+	bool moved = c->ws.flags & O_APPEND && !c->ws.error && c->ws.out.offset != c->offset;
+
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	pthread_mutex_lock(&c->fs->lock);
+	c->node->flags |= FS_NODE_WRITTEN;
+	c->node->flags &= ~FS_NODE_PROVEN;
+	pthread_mutex_unlock(&c->fs->lock);
+	if (fs_call_claim(c)) {
+		(void)fuse_reply_write(c->req, c->ws.out.len);
+	}
+	if (moved) {
+		/* The kernel put the bytes where it believed the end to be. It holds the page until
+		 * it has its reply. */
+		pthread_mutex_lock(&c->fs->lock);
+		fs_notify_inode_locked(c->node, true);
+		pthread_mutex_unlock(&c->fs->lock);
+	}
+	fs_call_done(c);
+}
+
+static void start_write(struct fs_call *c)
+{
+	fs_cred(c);
+	if (fs_call_data(c)) {
+		fs_call_submit(c);
+	}
+}
+
+void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+    struct fuse_file_info *fi)
+{
+	struct fs_call *c = file_call(req, ino, FS_OP_WRITE, fi);
+
+	if (!c) {
+		return;
+	}
+	c->mutates = true;
+	c->offset = off;
+	c->ws.op = PAI_WS_WRITE;
+	/* Not for a page that is written back: its place is its place. */
+	c->ws.flags = fi->writepage ? 0 : (uint32_t)fi->flags & O_APPEND;
+	c->ws.in.io.data = (char *)buf;
+	c->ws.in.io.len = size;
+	c->ws.in.io.offset = off;
+	fs_call_run(c, start_write, finish_write);
+}
+
+/* --- closing --- */
+
+static void finish_simple(struct fs_call *c)
+{
+	fs_call_error(c, c->ws.error);
+}
+
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs_call *c = file_call(req, ino, FS_OP_FLUSH, fi);
+	bool locked;
+
+	if (!c) {
+		return;
+	}
+	pthread_mutex_lock(&c->fs->lock);
+	locked = c->node->flags & FS_NODE_LOCKED;
+	pthread_mutex_unlock(&c->fs->lock);
+	if (!locked) {
+		fs_call_error(c, 0); /* what was written is written */
+		return;
+	}
+	c->ws.op = PAI_WS_UNLOCK_OWNER;
+	c->ws.in.lock.owner = fi->lock_owner;
+	fs_call_run(c, fs_call_submit, finish_simple);
+}
+
+/* Always answered, whatever became of the environment: the kernel forgets the handle in any case.
+ */
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct pai_fs *fs = fuse_req_userdata(req);
+
+	(void)ino;
+	atomic_fetch_add_explicit(&fs->requests[FS_OP_RELEASE], 1, memory_order_relaxed);
+	fs_handle_free(fs, fs_handle_of(fi));
+	(void)fuse_reply_err(req, 0);
+}
+
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct fs_call *c = file_call(req, ino, FS_OP_FSYNC, fi);
+
+	if (c) {
+		c->may_block = true;
+		c->ws.op = PAI_WS_FSYNC;
+		c->ws.flags = datasync ? 1 : 0;
+		fs_call_run(c, fs_call_submit, finish_simple);
+	}
+}
+
+/* --- the rest --- */
+
+static void finish_resize(struct fs_call *c)
+{
+	if (!c->ws.error) {
+		pthread_mutex_lock(&c->fs->lock);
+		c->node->flags |= FS_NODE_WRITTEN;
+		pthread_mutex_unlock(&c->fs->lock);
+	}
+	fs_call_error(c, c->ws.error);
+}
+
+void fs_fallocate(
+    fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+{
+	struct fs_call *c = file_call(req, ino, FS_OP_FALLOCATE, fi);
+
+	if (c) {
+		c->mutates = true;
+		c->may_block = true;
+		c->ws.op = PAI_WS_FALLOCATE;
+		c->ws.in.alloc.mode = mode;
+		c->ws.in.alloc.offset = offset;
+		c->ws.in.alloc.len = length;
+		fs_call_run(c, fs_call_submit, finish_resize);
+	}
+}
+
+static void finish_lseek(struct fs_call *c)
+{
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	if (fs_call_claim(c)) {
+		(void)fuse_reply_lseek(c->req, c->ws.out.offset);
+	}
+	fs_call_done(c);
+}
+
+void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+	struct fs_call *c = file_call(req, ino, FS_OP_LSEEK, fi);
+
+	if (c) {
+		c->ws.op = PAI_WS_LSEEK;
+		c->ws.flags = (uint32_t)whence;
+		c->ws.in.io.offset = off;
+		fs_call_run(c, fs_call_submit, finish_lseek);
+	}
+}
+
+static void finish_copy(struct fs_call *c)
+{
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	pthread_mutex_lock(&c->fs->lock);
+	c->other->flags |= FS_NODE_WRITTEN;
+	c->other->flags &= ~FS_NODE_PROVEN;
+	pthread_mutex_unlock(&c->fs->lock);
+	if (fs_call_claim(c)) {
+		(void)fuse_reply_write(c->req, c->ws.out.len);
+	}
+	fs_call_done(c);
+}
+
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
+    struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out,
+    size_t len, int flags)
+{
+	struct fs_call *c = file_call(req, ino_in, FS_OP_COPY_FILE_RANGE, fi_in);
+
+	(void)flags;
+	if (!c || !fs_call_other(c, ino_out)) {
+		return;
+	}
+	c->mutates = true;
+	c->ws.op = PAI_WS_COPY;
+	c->ws.in.copy.offset = off_in;
+	c->ws.in.copy.to_handle = fs_handle_of(fi_out)->ws_handle;
+	c->ws.in.copy.to_offset = off_out;
+	c->ws.in.copy.len = len;
+	fs_call_run(c, fs_call_submit, finish_copy);
+}

@@ -1,0 +1,193 @@
+/*
+ * fs_names: what a sandbox may make host programs believe by names and links.
+ *
+ * Guarded links show their true text only when it cannot lead out of the session: relative, no ".."
+ * after another component (with `s -> .`, s/s/../.. leaves: tried), no more leading ".." than the
+ * link lies deep. An absolute link into /workspace is shown as "././" and the equivalent relative
+ * path; anything else as a link that leads nowhere, "./.pai-link/" and its text with '/' and '%'
+ * encoded. A true text that begins like one of these two forms is encoded too, so that the showing
+ * is injective and symlink() can reverse it exactly.
+ */
+#include "fusefs/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "providers/base/buf.h"
+#include "providers/base/path.h"
+
+#define MAPPED "././"
+#define ENCODED "./.pai-link/"
+#define LINK_TEXT_MAX (3 * 4096 + 64)
+
+bool fs_is_git_name(const char *name)
+{
+	return strcmp(name, ".git") == 0;
+}
+
+int fs_link_depth(struct pai_fs *fs, const struct fs_node *n)
+{
+	int depth = 0;
+
+	pthread_mutex_lock(&fs->lock);
+	for (const struct fs_node *p = n->parent; p && p->env; p = p->parent) {
+		depth++;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	return depth;
+}
+
+static bool has_prefix(const char *text, const char *prefix)
+{
+	return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Leads nowhere outside: see the head of this file. */
+static bool stays_inside(const char *text, int depth)
+{
+	bool other = false;
+
+	if (text[0] == '/') {
+		return false;
+	}
+	while (*text) {
+		size_t len = strcspn(text, "/");
+
+		if (len == 2 && text[0] == '.' && text[1] == '.') {
+			if (other || --depth < 0) {
+				return false;
+			}
+		} else if (len > 1 || (len == 1 && text[0] != '.')) {
+			other = true;
+		}
+		text += len;
+		text += strspn(text, "/");
+	}
+	return true;
+}
+
+static int show_mapped(struct pai_buf *b, const char *below, int depth)
+{
+	int r = pai_buf_add_str(b, MAPPED);
+
+	while (r == 0 && depth-- > 0) {
+		r = pai_buf_add_str(b, "../");
+	}
+	return r < 0 ? r : pai_buf_add_str(b, *below ? below : ".");
+}
+
+static int show_encoded(struct pai_buf *b, const char *raw)
+{
+	int r = pai_buf_add_str(b, ENCODED);
+
+	for (; r == 0 && *raw; raw++) {
+		r = *raw == '/'   ? pai_buf_add_str(b, "%2F")
+		    : *raw == '%' ? pai_buf_add_str(b, "%25")
+				  : pai_buf_add(b, raw, 1);
+	}
+	return r;
+}
+
+/* The part of an absolute text below the workspace, when it is mapped one to one: no dots, no
+ * doubled slashes. */
+static const char *mappable(const char *raw)
+{
+	const char *below = raw + strlen(PAI_WORKSPACE);
+	const char *at;
+
+	if (!has_prefix(raw, PAI_WORKSPACE) || (*below != '\0' && *below != '/')) {
+		return NULL;
+	}
+	if (*below == '\0') {
+		return below;
+	}
+	below++;
+	for (at = below; *at;) {
+		size_t len = strcspn(at, "/");
+
+		if (len == 0 || (len == 1 && at[0] == '.') ||
+		    (len == 2 && at[0] == '.' && at[1] == '.')) {
+			return NULL;
+		}
+		at += len;
+		if (*at == '/' && *++at == '\0') {
+			return NULL;
+		}
+	}
+	return *below ? below : NULL;
+}
+
+int fs_link_show(const struct pai_fs *fs, const char *raw, int depth, char **ret)
+{
+	pai_auto_buf struct pai_buf b = PAI_BUF_INIT(LINK_TEXT_MAX);
+	const char *below = mappable(raw);
+	int r;
+
+	if (fs->options.symlinks != PAI_FS_SYMLINKS_GUARDED) {
+		r = pai_buf_add_str(&b, raw);
+	} else if (below) {
+		r = show_mapped(&b, below, depth);
+	} else if (stays_inside(raw, depth) && !has_prefix(raw, MAPPED) &&
+		   !has_prefix(raw, ENCODED)) {
+		r = pai_buf_add_str(&b, raw);
+	} else {
+		r = show_encoded(&b, raw);
+	}
+	*ret = r < 0 ? NULL : pai_buf_take(&b);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int decode(struct pai_buf *b, const char *text)
+{
+	int r = 0;
+
+	for (; r == 0 && *text; text++) {
+		if (has_prefix(text, "%2F") || has_prefix(text, "%25")) {
+			r = pai_buf_add(b, text[2] == 'F' ? "/" : "%", 1);
+			text += 2;
+		} else {
+			r = pai_buf_add(b, text, 1);
+		}
+	}
+	return r;
+}
+
+/* The reverse of show_mapped() for this depth, or NULL: then it is a text of the user's own. */
+static const char *mapped_below(const char *shown, int depth)
+{
+	const char *at = shown + strlen(MAPPED);
+
+	if (!has_prefix(shown, MAPPED)) {
+		return NULL;
+	}
+	while (depth-- > 0) {
+		if (!has_prefix(at, "../")) {
+			return NULL;
+		}
+		at += 3;
+	}
+	return has_prefix(at, "../") ? NULL : at;
+}
+
+int fs_link_store(const struct pai_fs *fs, const char *shown, int depth, char **ret)
+{
+	pai_auto_buf struct pai_buf b = PAI_BUF_INIT(LINK_TEXT_MAX);
+	const char *below = mapped_below(shown, depth);
+	int r;
+
+	if (fs->options.symlinks != PAI_FS_SYMLINKS_GUARDED) {
+		r = pai_buf_add_str(&b, shown);
+	} else if (below) {
+		r = pai_buf_add_str(&b, PAI_WORKSPACE);
+		if (r == 0 && strcmp(below, ".") != 0) {
+			r = pai_buf_printf(&b, "/%s", below);
+		}
+	} else if (has_prefix(shown, ENCODED)) {
+		r = decode(&b, shown + strlen(ENCODED));
+	} else {
+		r = pai_buf_add_str(&b, shown);
+	}
+	*ret = r < 0 ? NULL : pai_buf_take(&b);
+	return *ret ? 0 : -ENOMEM;
+}

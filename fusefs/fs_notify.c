@@ -1,0 +1,442 @@
+/*
+ * fs_notify: tells the kernel what it may no longer believe.
+ *
+ * A notification can block on a lock that a pending request of the same directory holds
+ * (fuse_reverse_inval_entry takes the parent's inode lock), so none is sent by a thread that
+ * answers requests: each session has a queue, served in order by one thread of a small pool at a
+ * time. A session that blocks holds up only its own queue. A reply never waits for the notifier,
+ * save the grant of a lock; barriers wait by ticket, with a deadline.
+ */
+#include "fusefs/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/log.h"
+
+#define NOTIFY_THREADS 4
+
+enum item_kind {
+	ITEM_PAGES,
+	ITEM_ATTR,
+	ITEM_ENTRY,
+	ITEM_UNWATCH,
+	ITEM_TICKET,
+};
+struct item {
+	struct item *next;
+	enum item_kind kind;
+	struct fs_node *node; /* referenced: the inode, or the parent of an entry */
+	struct fs_env *env;   /* referenced: UNWATCH */
+	struct pai_ws_identity id;
+	uint64_t deadline_ms;
+	pai_fs_barrier_fn done;
+	void *arg;
+	char name[]; /* ENTRY */
+};
+struct fs_queue {
+	struct fs_notifier *notifier;
+	struct fs_queue *all_next;
+	struct fs_queue *ready_next;
+	struct item *head, **tail;
+	bool running; /* a thread is at it, or it waits in the ready list */
+};
+struct fs_notifier {
+	struct pai_fs *fs;
+	pthread_mutex_t lock;
+	pthread_cond_t ready_wake;
+	struct fs_queue *ready, **ready_tail;
+	struct fs_queue *all;
+	pthread_t threads[NOTIFY_THREADS];
+	size_t thread_count;
+	bool stopping;
+};
+
+static void item_free(struct pai_fs *fs, struct item *it)
+{
+	if (it->node || it->env) {
+		pthread_mutex_lock(&fs->lock);
+		if (it->node) {
+			fs_node_unref_locked(fs, it->node);
+		}
+		if (it->env) {
+			fs_env_unref_locked(it->env);
+		}
+		pthread_mutex_unlock(&fs->lock);
+	}
+	free(it);
+}
+
+/* The pages are gone: the new version may be shown, and nothing of the old one is believed. */
+static void deliver_inode(struct pai_fs *fs, struct item *it)
+{
+	bool pages = it->kind == ITEM_PAGES;
+
+	pthread_mutex_lock(&fs->lock);
+	it->node->flags &= ~(pages ? FS_NODE_QUEUED_PAGES : FS_NODE_QUEUED_ATTR);
+	pthread_mutex_unlock(&fs->lock);
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, it->node->nodeid, pages ? 0 : -1, 0);
+	atomic_fetch_add_explicit(&fs->notified[it->kind], 1, memory_order_relaxed);
+	if (pages) {
+		pthread_mutex_lock(&fs->lock);
+		it->node->stale_pages--;
+		it->node->flags &= ~FS_NODE_TOLD;
+		pthread_mutex_unlock(&fs->lock);
+	}
+}
+
+/*
+ * Expired, not dropped: the next use asks again, and finds the same object in the same place (a
+ * shell that stands in it keeps its directory) or another. Kernels before 6.2 can only drop.
+ */
+static void deliver_entry(struct pai_fs *fs, struct item *it)
+{
+	size_t len = strlen(it->name);
+
+	if (fuse_lowlevel_notify_expire_entry(
+		fs->se, it->node->nodeid, it->name, len, FUSE_LL_EXPIRE_ONLY) == -ENOSYS) {
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, it->node->nodeid, it->name, len);
+	}
+}
+
+static void ignore_done(struct pai_ws_req *req)
+{
+	pai_ws_req_fini(req);
+	free(req);
+}
+
+static void deliver_unwatch(struct pai_fs *fs, struct item *it)
+{
+	struct fs_session *s = it->env->session;
+	struct pai_ws_req *req = calloc(1, sizeof(*req));
+	struct pai_ws *ws = NULL;
+	struct fs_node *n;
+
+	if (!req) {
+		return; /* it stays watched: more pushes than needed, nothing wrong */
+	}
+	pthread_mutex_lock(&s->watch_lock);
+	pthread_mutex_lock(&fs->lock);
+	n = fs_node_by_identity_locked(it->env, &it->id);
+	if (it->env->ws && !(n && n->flags & FS_NODE_WATCHED)) {
+		ws = pai_ws_ref(it->env->ws);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (ws) {
+		req->op = PAI_WS_UNWATCH;
+		req->at.path = "";
+		req->at.id = it->id;
+		req->done = ignore_done;
+		pai_ws_submit(ws, req);
+		pai_ws_unref(ws);
+	} else {
+		free(req);
+	}
+	pthread_mutex_unlock(&s->watch_lock);
+}
+
+static void deliver(struct pai_fs *fs, struct item *it)
+{
+	switch (it->kind) {
+	case ITEM_PAGES:
+	case ITEM_ATTR:
+		deliver_inode(fs, it);
+		break;
+	case ITEM_ENTRY:
+		deliver_entry(fs, it);
+		atomic_fetch_add_explicit(&fs->notified[ITEM_ENTRY], 1, memory_order_relaxed);
+		break;
+	case ITEM_UNWATCH:
+		deliver_unwatch(fs, it);
+		break;
+	case ITEM_TICKET:
+		it->done(it->arg, 0);
+		break;
+	}
+}
+
+static struct item *pop_locked(struct fs_queue *q)
+{
+	struct item *it = q->head;
+
+	if (it) {
+		q->head = it->next;
+		if (!q->head) {
+			q->tail = &q->head;
+		}
+	}
+	return it;
+}
+
+static void *notifier_main(void *arg)
+{
+	struct fs_notifier *n = arg;
+
+	pthread_mutex_lock(&n->lock);
+	while (!n->stopping) {
+		struct fs_queue *q = n->ready;
+		struct item *it;
+
+		if (!q) {
+			pthread_cond_wait(&n->ready_wake, &n->lock);
+			continue;
+		}
+		n->ready = q->ready_next;
+		if (!n->ready) {
+			n->ready_tail = &n->ready;
+		}
+		while (!n->stopping && (it = pop_locked(q))) {
+			pthread_mutex_unlock(&n->lock);
+			deliver(n->fs, it);
+			item_free(n->fs, it);
+			pthread_mutex_lock(&n->lock);
+		}
+		q->running = false;
+	}
+	pthread_mutex_unlock(&n->lock);
+	return NULL;
+}
+
+struct fs_notifier *fs_notifier_new(struct pai_fs *fs)
+{
+	struct fs_notifier *n = calloc(1, sizeof(*n));
+
+	if (!n) {
+		return NULL;
+	}
+	n->fs = fs;
+	n->ready_tail = &n->ready;
+	pthread_mutex_init(&n->lock, NULL);
+	pthread_cond_init(&n->ready_wake, NULL);
+	return n;
+}
+
+/* Threads start with the mount: forks of a daemon keep none. */
+int fs_notifier_start(struct fs_notifier *n)
+{
+	while (n->thread_count < NOTIFY_THREADS) {
+		int r = pthread_create(&n->threads[n->thread_count], NULL, notifier_main, n);
+
+		if (r != 0) {
+			return -r;
+		}
+		n->thread_count++;
+	}
+	return 0;
+}
+
+void fs_notifier_stop(struct fs_notifier *n)
+{
+	pthread_mutex_lock(&n->lock);
+	n->stopping = true;
+	pthread_cond_broadcast(&n->ready_wake);
+	pthread_mutex_unlock(&n->lock);
+	for (size_t i = 0; i < n->thread_count; i++) {
+		(void)pthread_join(n->threads[i], NULL);
+	}
+	n->thread_count = 0;
+	for (struct fs_queue *q = n->all; q; q = q->all_next) {
+		struct item *it;
+
+		while ((it = pop_locked(q))) {
+			if (it->kind == ITEM_TICKET) {
+				it->done(it->arg, ENOTCONN);
+			}
+			item_free(n->fs, it);
+		}
+	}
+}
+
+void fs_notifier_free(struct fs_notifier *n)
+{
+	if (!n) {
+		return;
+	}
+	fs_notifier_stop(n);
+	while (n->all) {
+		struct fs_queue *q = n->all;
+
+		n->all = q->all_next;
+		free(q);
+	}
+	pthread_mutex_destroy(&n->lock);
+	pthread_cond_destroy(&n->ready_wake);
+	free(n);
+}
+
+struct fs_queue *fs_queue_new(struct fs_notifier *n)
+{
+	struct fs_queue *q = calloc(1, sizeof(*q));
+
+	if (!q) {
+		return NULL;
+	}
+	q->notifier = n;
+	q->tail = &q->head;
+	pthread_mutex_lock(&n->lock);
+	q->all_next = n->all;
+	n->all = q;
+	pthread_mutex_unlock(&n->lock);
+	return q;
+}
+
+/* Takes the item; false when nobody will deliver it any more. */
+static bool push_item(struct fs_queue *q, struct item *it)
+{
+	struct fs_notifier *n = q->notifier;
+
+	pthread_mutex_lock(&n->lock);
+	if (n->stopping) {
+		pthread_mutex_unlock(&n->lock);
+		return false;
+	}
+	it->next = NULL;
+	*q->tail = it;
+	q->tail = &it->next;
+	if (!q->running) {
+		q->running = true;
+		q->ready_next = NULL;
+		*n->ready_tail = q;
+		n->ready_tail = &q->ready_next;
+		pthread_cond_signal(&n->ready_wake);
+	}
+	pthread_mutex_unlock(&n->lock);
+	return true;
+}
+
+/* As above with fs->lock held: what is refused gives back its references. */
+static bool push_locked(struct fs_session *s, struct item *it)
+{
+	if (push_item(s->queue, it)) {
+		return true;
+	}
+	if (it->node) {
+		fs_node_unref_locked(s->fs, it->node);
+	}
+	if (it->env) {
+		fs_env_unref_locked(it->env);
+	}
+	free(it);
+	return false;
+}
+
+static struct item *item_new(enum item_kind kind, const char *name)
+{
+	size_t len = name ? strlen(name) + 1 : 0;
+	struct item *it = calloc(1, sizeof(*it) + len);
+
+	if (!it) {
+		pai_log_error("fuse", "out of memory: the kernel may keep an old view");
+		return NULL;
+	}
+	it->kind = kind;
+	if (name) {
+		memcpy(it->name, name, len);
+	}
+	return it;
+}
+
+void fs_notify_inode_locked(struct fs_node *n, bool pages)
+{
+	uint32_t queued = FS_NODE_QUEUED_PAGES | (pages ? 0 : FS_NODE_QUEUED_ATTR);
+	struct item *it;
+
+	if (n->flags & queued) {
+		return; /* what waits in the queue covers it */
+	}
+	it = item_new(pages ? ITEM_PAGES : ITEM_ATTR, NULL);
+	if (!it) {
+		return;
+	}
+	it->node = n;
+	fs_node_ref_locked(n);
+	if (!push_locked(n->session, it)) {
+		return;
+	}
+	n->flags |= pages ? FS_NODE_QUEUED_PAGES : FS_NODE_QUEUED_ATTR;
+	if (pages) {
+		n->stale_pages++;
+	} else {
+		n->flags &= ~FS_NODE_TOLD;
+	}
+}
+
+void fs_notify_entry_locked(struct fs_session *s, struct fs_node *parent, const char *name)
+{
+	struct item *it = item_new(ITEM_ENTRY, name);
+
+	if (it) {
+		it->node = parent;
+		fs_node_ref_locked(parent);
+		(void)push_locked(s, it);
+	}
+}
+
+void fs_notify_unwatch_locked(struct fs_node *n)
+{
+	struct item *it;
+
+	if (!n->env->ws) {
+		return;
+	}
+	it = item_new(ITEM_UNWATCH, NULL);
+	if (it) {
+		it->env = fs_env_ref_locked(n->env);
+		it->id = n->attr.id;
+		(void)push_locked(n->session, it);
+	}
+}
+
+void fs_notify_ticket(struct fs_session *s, uint64_t deadline_ms, pai_fs_barrier_fn done, void *arg)
+{
+	struct item *it = item_new(ITEM_TICKET, NULL);
+
+	if (!it) {
+		done(arg, ENOMEM);
+		return;
+	}
+	it->deadline_ms = deadline_ms;
+	it->done = done;
+	it->arg = arg;
+	if (!push_item(s->queue, it)) {
+		free(it);
+		done(arg, ENOTCONN);
+	}
+}
+
+static struct item *take_expired(struct fs_notifier *n, uint64_t now_ms)
+{
+	for (struct fs_queue *q = n->all; q; q = q->all_next) {
+		for (struct item **at = &q->head; *at; at = &(*at)->next) {
+			struct item *it = *at;
+
+			if (it->kind != ITEM_TICKET || it->deadline_ms > now_ms) {
+				continue;
+			}
+			*at = it->next;
+			if (!*at) {
+				q->tail = at;
+			}
+			return it;
+		}
+	}
+	return NULL;
+}
+
+void fs_notifier_expire(struct fs_notifier *n, uint64_t now_ms)
+{
+	struct item *it;
+
+	for (;;) {
+		pthread_mutex_lock(&n->lock);
+		it = take_expired(n, now_ms);
+		pthread_mutex_unlock(&n->lock);
+		if (!it) {
+			return;
+		}
+		it->done(it->arg, ETIMEDOUT);
+		free(it);
+	}
+}

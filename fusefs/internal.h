@@ -1,0 +1,463 @@
+/*
+ * internal: what the files of the filesystem share. Nobody outside fusefs/fs*.c includes it.
+ *
+ * Three things have names here:
+ *   fs_session  a directory of the mount's root: one key. Lives until the filesystem ends.
+ *   fs_env      what the mount knows of one environment of a session: its nodes and what the kernel
+ * was told of them. Revoked with the environment; freed with its last node. fs_node     one object
+ * that the kernel may know, by a number that is never used twice.
+ *
+ * Locks, in the order in which they may be taken together:
+ *   session->answer_lock  read: between checking that knowledge still holds and writing the reply;
+ *                         write: while knowledge is declared void
+ *   fs->lock              every node, table and list; short sections, no call out
+ *   fs->pending_lock      calls that wait, and acquisitions
+ *   notifier lock         queues of notifications
+ * None is held across a workspace request, a session call or a notification.
+ */
+#ifndef PAI_FUSEFS_INTERNAL_H
+#define PAI_FUSEFS_INTERNAL_H
+
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fusefs/fs.h"
+
+/* Requests are counted by the kernel's opcodes (fuse_kernel.h, which libfuse does not install). */
+enum fs_opcode {
+	FS_OP_LOOKUP = 1,
+	FS_OP_FORGET = 2,
+	FS_OP_GETATTR = 3,
+	FS_OP_SETATTR = 4,
+	FS_OP_READLINK = 5,
+	FS_OP_SYMLINK = 6,
+	FS_OP_MKNOD = 8,
+	FS_OP_MKDIR = 9,
+	FS_OP_UNLINK = 10,
+	FS_OP_RMDIR = 11,
+	FS_OP_RENAME = 12,
+	FS_OP_LINK = 13,
+	FS_OP_OPEN = 14,
+	FS_OP_READ = 15,
+	FS_OP_WRITE = 16,
+	FS_OP_STATFS = 17,
+	FS_OP_RELEASE = 18,
+	FS_OP_FSYNC = 20,
+	FS_OP_SETXATTR = 21,
+	FS_OP_GETXATTR = 22,
+	FS_OP_LISTXATTR = 23,
+	FS_OP_REMOVEXATTR = 24,
+	FS_OP_FLUSH = 25,
+	FS_OP_OPENDIR = 27,
+	FS_OP_READDIR = 28,
+	FS_OP_RELEASEDIR = 29,
+	FS_OP_GETLK = 31,
+	FS_OP_SETLK = 32,
+	FS_OP_ACCESS = 34,
+	FS_OP_CREATE = 35,
+	FS_OP_FALLOCATE = 43,
+	FS_OP_READDIRPLUS = 44,
+	FS_OP_LSEEK = 46,
+	FS_OP_COPY_FILE_RANGE = 47,
+	FS_OPCODE_COUNT = 64,
+};
+#define FS_CACHE_SECONDS                                                                           \
+	86400.0 /* how long what is watched may stay cached: until a push says otherwise */
+#define FS_NAME_MAX 255
+#define FS_WORKERS 10       /* FUSE threads: enough for parallel readers, few enough to be cheap */
+#define FS_PENDING_MAX 4096 /* calls of one session that may wait at once; more get EBUSY... */
+#define FS_READ_MAX (1u << 20) /* also max_write */
+
+struct fs_env;
+struct fs_session;
+struct fs_notifier;
+
+enum fs_node_flags {
+	FS_NODE_ROOT = 1 << 0,
+	FS_NODE_TOP = 1 << 1,      /* a session's directory */
+	FS_NODE_IN_IDENT = 1 << 2, /* in the environment's table by identity */
+	FS_NODE_IN_NAME = 1 << 3,  /* in the table by (parent, name) */
+	FS_NODE_WATCHED = 1 << 4, /* its changes are pushed: children of a directory, or a file with
+				     several links */
+	FS_NODE_UNWATCHABLE = 1 << 5, /* watching was refused: nothing of it is cached */
+	FS_NODE_TOLD = 1 << 6,   /* `attr` is what the kernel was told last and may still believe */
+	FS_NODE_PROVEN = 1 << 7, /* the kernel's pages, if any, are right up to the last push */
+	FS_NODE_UNPROVEN = 1 << 8,  /* in env->unproven: pages that only a barrier makes right */
+	FS_NODE_GONE = 1 << 9,      /* no name is left; only open handles reach it */
+	FS_NODE_MADE = 1 << 10,     /* a special file that was made through this mount */
+	FS_NODE_BARE_GIT = 1 << 11, /* .git, or a directory that looks like a bare repository */
+	FS_NODE_WRITTEN =
+	    1
+	    << 16, /* through this mount, since it was told: the told size is not the old version */
+	FS_NODE_LOCKED = 1 << 17, /* a lock was taken through this mount since it was last closed */
+	FS_NODE_PAGES =
+	    1 << 14, /* it was opened through this mount: the kernel may hold pages of it */
+	FS_NODE_ALIASED =
+	    1
+	    << 15, /* a directory in which the kernel may hold names that our table does not list */
+	FS_NODE_QUEUED_PAGES = 1 << 12, /* notifications that wait in the queue */
+	FS_NODE_QUEUED_ATTR = 1 << 13,
+};
+
+struct fs_handle {
+	uint64_t ws_handle;   /* 0: nothing is open on the server */
+	struct fs_node *node; /* referenced */
+	struct fs_env *env;   /* referenced; NULL: the root's, or a top without an environment */
+	struct fs_handle *next, **link; /* of the node */
+	bool writable, is_dir;
+	struct fs_session **listing; /* the root's own, of one moment */
+	size_t listing_count;
+};
+
+#define FS_NEGATIVES_MAX 256 /* per directory: more misses are just not cached */
+struct fs_negative {
+	struct fs_negative *next;
+	char name[];
+};
+
+struct fs_node {
+	uint64_t nodeid;
+	struct fs_node *id_next;
+	struct fs_node *ident_next;
+	struct fs_node *name_next;
+	struct fs_node *parent; /* referenced; NULL for the root */
+	struct fs_session *session;
+	struct fs_env *env;      /* referenced; NULL for the root and the tops */
+	char *name;              /* under parent; where it was last known to be */
+	struct pai_ws_attr attr; /* id always; the rest by FS_NODE_TOLD */
+	uint64_t told_at;        /* fs->sequence when `attr` was told */
+	uint64_t nlookup;
+	uint32_t refs; /* children, handles, calls, notifications */
+	uint32_t flags;
+	uint32_t
+	    epoch; /* raised whenever knowledge about it or (a directory) its children is void */
+	uint32_t
+	    stale_pages; /* invalidations under way: the old version is shown until they are done */
+	uint32_t writers; /* open handles that may write or map for writing */
+	struct fs_handle *handles;
+	struct fs_negative
+	    *negatives; /* names of a directory that the kernel may believe to be missing */
+	uint32_t negative_count;
+	struct fs_node *writers_next, **writers_link;   /* env->writers */
+	struct fs_node *unproven_next, **unproven_link; /* env->unproven */
+};
+
+struct fs_env {
+	struct pai_fs *fs;
+	struct fs_session *session;
+	int refs;            /* fs->lock: the pai_env's own, nodes, handles, calls */
+	struct pai_ws *ws;   /* a reference while it is the session's environment */
+	struct pai_env *env; /* a reference, as long as `ws` */
+	bool revoked;
+	uint32_t epoch;                 /* raised when nothing is known any more */
+	struct pai_ws_identity root_id; /* of the workspace directory */
+	uint32_t owner_uid, owner_gid;  /* of the workspace: exchanged with the mounting user's */
+	struct fs_node **idents;        /* by identity */
+	size_t ident_buckets, ident_count;
+	struct fs_node *writers, *unproven;
+	uint64_t generation;
+};
+
+struct fs_session {
+	struct pai_fs *fs;
+	struct fs_session *next; /* fs->sessions, never removed */
+	char key[129];
+	char *name;
+	uint32_t tag;
+	struct pai_session *session; /* NULL after a kill, until named again */
+	struct fs_node *top;         /* referenced for good */
+	bool listed;
+	bool trusted;
+	int64_t named_ns;   /* times of a directory that has no workspace yet */
+	struct fs_env *env; /* referenced; the current one, NULL while there is none */
+	pthread_rwlock_t answer_lock;
+	pthread_mutex_t watch_lock; /* orders WATCH and UNWATCH requests; taken before fs->lock,
+				       never with answer_lock */
+	/* pending_lock: */
+	struct fs_call *pending;
+	size_t pending_count;
+	struct fs_call *waiting; /* for an environment */
+	bool acquiring;          /* a pool job is at it */
+	bool broken;             /* the breaker: all fails until a ping succeeds */
+	bool pinging;
+	uint64_t heard_ms;      /* when it last answered anything */
+	struct fs_queue *queue; /* notifications */
+};
+
+struct pai_fs {
+	struct pai_fs_options options;
+	char *fsname;
+	char *mountpoint;
+	char dev[32];
+	struct pai_pool *pool;
+	struct pai_sessions *sessions;
+	struct fuse_session *se;
+	struct fs_notifier *notifier;
+	uint32_t uid, gid;
+	int64_t started_ns;
+	pthread_mutex_t lock;
+	struct fs_node *root;
+	struct fs_node **ids, **names;
+	size_t id_buckets, name_buckets;
+	size_t node_count;
+	uint64_t next_nodeid;
+	struct fs_session *session_list;
+	size_t session_count;
+	uint64_t refreshed_ms; /* keys read from the store */
+	pthread_mutex_t pending_lock;
+	pthread_cond_t pending_wake; /* the watchdog's: something waits, or the end */
+	pthread_t watchdog, mountwatch, server;
+	bool watchdog_runs, mountwatch_runs, stopping;
+	volatile bool served;    /* the loop has ended */
+	struct pai_cancel *stop; /* somebody wants it to end */
+	int pid;
+	atomic_ulong sequence; /* orders the beginnings of requests and what the kernel was told */
+	atomic_ulong requests[64]; /* by FUSE opcode */
+	atomic_ulong notified[4];
+};
+
+/* --- nodes (fs->lock held for *_locked) --- */
+
+int fs_tables_init(struct pai_fs *fs);
+void fs_tables_fini(struct pai_fs *fs);
+struct fs_node *fs_node_by_id_locked(struct pai_fs *fs, uint64_t nodeid);
+struct fs_node *fs_node_by_identity_locked(struct fs_env *env, const struct pai_ws_identity *id);
+struct fs_node *fs_node_by_name_locked(
+    struct pai_fs *fs, const struct fs_node *parent, const char *name);
+/* A new node under parent; refs 0, nlookup 0. NULL without memory. */
+struct fs_node *fs_node_new_locked(struct pai_fs *fs, struct fs_env *env, struct fs_node *parent,
+    const char *name, const struct pai_ws_attr *attr);
+/* The node of what a server found at (parent, name): the known one, under its new name, or a new
+ * one. */
+struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, struct fs_node *parent,
+    const char *name, const struct pai_ws_attr *attr);
+int fs_node_rename_locked(
+    struct pai_fs *fs, struct fs_node *n, struct fs_node *parent, const char *name);
+void fs_node_unname_locked(struct pai_fs *fs, struct fs_node *n);
+/* Another identity may take its place in the tables. */
+void fs_node_unident_locked(struct fs_node *n);
+void fs_node_ref_locked(struct fs_node *n);
+void fs_node_unref_locked(struct pai_fs *fs, struct fs_node *n);
+void fs_node_forget_locked(struct pai_fs *fs, struct fs_node *n, uint64_t count);
+/* Its path below the workspace into buf (grown by realloc); the bytes are the caller's to free.
+ * -ENOMEM, -ESTALE. */
+int fs_node_path_locked(const struct fs_node *n, char **ret);
+struct fs_env *fs_env_ref_locked(struct fs_env *e);
+void fs_env_unref_locked(struct fs_env *e);
+struct fs_env *fs_env_new(struct fs_session *s);
+/* Records that the kernel is told of a miss; false: there is no room, it must not be cached. */
+bool fs_negative_add_locked(struct fs_node *dir, const char *name);
+/* Whether it was recorded; forgets it. */
+bool fs_negative_take_locked(struct fs_node *dir, const char *name);
+void fs_node_list_writer_locked(struct fs_node *n, bool on);
+void fs_node_list_unproven_locked(struct fs_node *n, bool on);
+
+/* --- calls: one FUSE request on its way (fs_call.c) --- */
+
+struct fs_call;
+typedef void (*fs_call_fn)(struct fs_call *c);
+struct fs_call {
+	struct pai_ws_req ws; /* first: completions find the call by it */
+	fuse_req_t req;
+	struct fuse_ctx ctx;
+	struct pai_fs *fs;
+	struct fs_session *session; /* NULL: about the root */
+	struct fs_env *env;         /* referenced, once there is one */
+	struct pai_ws *server;  /* referenced, with env; NULL when there is nothing to look at */
+	struct fs_node *node;   /* referenced: what the request names */
+	struct fs_node *other;  /* referenced: the second directory, or the file of a link */
+	struct fs_node *victim; /* referenced: what the name meant before, if known */
+	struct fs_handle *handle;
+	fs_call_fn start;  /* fills `ws` and submits; runs when there is an environment, or nothing
+			      to look at */
+	fs_call_fn finish; /* the server has answered: replies */
+	char *path, *to_path, *name, *to_name, *data;
+	size_t size; /* what the kernel asked for */
+	int64_t offset;
+	uint64_t know;    /* the sum of epochs when the request was made */
+	uint64_t started; /* fs->sequence then */
+	uint64_t since_ms, deadline_ms;
+	atomic_int refs;
+	atomic_bool replied;
+	atomic_bool interrupted;
+	bool mutates;   /* may make or remake the environment; else it only looks */
+	bool waits;     /* for a lock: no deadline, an interrupt ends it */
+	bool may_block; /* goes to a pool even on an inline server */
+	bool retried;
+	bool plus;
+	bool tracked;
+	struct fs_call *next, **link; /* session->pending */
+	struct fs_call *wait_next;    /* session->waiting */
+	uint32_t open_flags;          /* O_* */
+	uint32_t groups[32];
+};
+/* NULL after it has answered the request itself (ESTALE, ENOMEM). `ino` is the request's first
+ * inode. */
+struct fs_call *fs_call_new(fuse_req_t req, fuse_ino_t ino, int opcode);
+/* Copies the names (either may be NULL); false after it has answered. */
+bool fs_call_names(struct fs_call *c, const char *name, const char *to_name);
+/* The second inode; false after it has answered (EXDEV for another session's). */
+bool fs_call_other(struct fs_call *c, fuse_ino_t ino);
+/* In `start`: copies ws.in.io where the server is not inline, since the kernel's buffer ends with
+ * the handler. False after it has answered. */
+bool fs_call_data(struct fs_call *c);
+/* Runs `start` with an environment: at once when there is one, else when the session has been
+ * acquired. */
+void fs_call_run(struct fs_call *c, fs_call_fn start, fs_call_fn finish);
+/* Fill ws.at / ws.to. False after it has answered. `h`: use this handle, or any open one of a node
+ * without a name. */
+bool fs_call_at(struct fs_call *c, struct fs_node *n, struct fs_handle *h);
+bool fs_call_to(struct fs_call *c, struct fs_node *n);
+void fs_call_submit(struct fs_call *c);
+/* True for exactly one caller: it must reply, once. */
+bool fs_call_claim(struct fs_call *c);
+void fs_call_error(struct fs_call *c, int errnum); /* claims, replies, done */
+void fs_call_done(struct fs_call *c);
+void *fs_watchdog_main(void *fs);
+/* Ends everything that waits for this environment with errnum. */
+void fs_env_fail(struct fs_env *env, int errnum);
+
+/* --- coherence (fs_coherence.c) --- */
+
+/* The epochs of what an answer about `n` in `dir` rests on; either may be NULL. */
+uint64_t fs_know_locked(
+    const struct fs_env *env, const struct fs_node *dir, const struct fs_node *n);
+/* Notes them in the call, before the server is asked. */
+void fs_know(struct fs_call *c, const struct fs_node *dir, const struct fs_node *n);
+/* Makes n (a directory, or a file with several links) watched, before the question whose answer may
+ * be cached. */
+void fs_watch(struct fs_call *c, struct fs_node *n);
+/* The section in which knowledge is checked, recorded, and the reply written. fs->lock is taken
+ * inside. */
+void fs_answer_begin(struct fs_call *c);
+void fs_answer_end(struct fs_call *c);
+/* Whether the name itself, or that it is missing, may be cached; `dir` and `n` as they were noted.
+ */
+bool fs_may_cache_locked(
+    const struct fs_call *c, const struct fs_node *dir, const struct fs_node *n);
+/* Records that the kernel is told of n; returns what to show and how long it may be believed. */
+const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
+    const struct pai_ws_attr *attr, bool cache, double *seconds);
+void fs_push(void *arg, const struct pai_ws_push *push);
+void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
+/* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */
+void fs_dir_changed_locked(struct fs_node *dir);
+void fs_stat(
+    struct pai_fs *fs, const struct fs_node *n, const struct pai_ws_attr *attr, struct stat *st);
+/* Ids as the workspace has them, from those of the mount's side, and back. */
+uint32_t fs_uid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t uid);
+uint32_t fs_gid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t gid);
+
+/* --- notifier (notify.c) --- */
+
+struct fs_notifier *fs_notifier_new(struct pai_fs *fs);
+int fs_notifier_start(struct fs_notifier *n);
+void fs_notifier_stop(struct fs_notifier *n);
+void fs_notifier_free(
+    struct fs_notifier *n); /* after the end of the fuse session's loop; drops what is queued */
+struct fs_queue *fs_queue_new(struct fs_notifier *n);
+/* Each takes its own reference to the node; fs->lock may be held. Without memory the environment's
+ * caching ends. */
+void fs_notify_inode_locked(struct fs_node *n, bool pages);
+void fs_notify_entry_locked(struct fs_session *s, struct fs_node *parent, const char *name);
+/* The server need not watch this object any more, unless somebody knows it again by then. */
+void fs_notify_unwatch_locked(struct fs_node *n);
+/* `done` once everything queued before has been delivered, or with ETIMEDOUT. */
+void fs_notify_ticket(
+    struct fs_session *s, uint64_t deadline_ms, pai_fs_barrier_fn done, void *arg);
+void fs_notifier_expire(struct fs_notifier *n, uint64_t now_ms);
+
+/* --- sessions (fs_sessions.c) --- */
+
+struct fs_session *fs_session_by_name_locked(struct pai_fs *fs, const char *name);
+/* The one of that key, made if need be; 0 or -errno. */
+int fs_session_add(struct pai_fs *fs, const char *key, struct fs_session **ret);
+/* Reads the store's keys anew; cheap, local, at most once a second. */
+void fs_sessions_refresh(struct pai_fs *fs);
+/* What the directory of a session without an environment, and the root, show. */
+void fs_plain_attr(const struct pai_fs *fs, const struct fs_session *s, struct pai_ws_attr *attr);
+void fs_sessions_free(struct pai_fs *fs);
+
+/* --- operations --- */
+
+extern const struct fuse_lowlevel_ops fs_ops; /* fs_ops.c */
+
+/* fs_entry.c */
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name);
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+    const char *new_name, unsigned flags);
+void fs_readlink(fuse_req_t req, fuse_ino_t ino);
+/* Fills an entry for what was found or made; NULL without memory. The look-up is counted. */
+struct fs_node *fs_entry_locked(struct fs_call *c, struct fs_node *dir, const char *name,
+    const struct pai_ws_attr *attr, struct fuse_entry_param *e);
+void fs_cred(struct fs_call *c);
+
+/* fs_names.c: what is shown of hostile names and links */
+bool fs_is_git_name(const char *name);
+/* How many directories lie between the session's top and this object's own: where a relative link
+ * starts. */
+int fs_link_depth(struct pai_fs *fs, const struct fs_node *n);
+/* The text shown for a link whose true text is `raw`, and back; *ret is the caller's. 0 or -ENOMEM.
+ */
+int fs_link_show(const struct pai_fs *fs, const char *raw, int depth, char **ret);
+int fs_link_store(const struct pai_fs *fs, const char *shown, int depth, char **ret);
+
+/* fs_attr.c */
+void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_setattr(
+    fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi);
+void fs_statfs(fuse_req_t req, fuse_ino_t ino);
+void fs_access(fuse_req_t req, fuse_ino_t ino, int mask);
+void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void fs_setxattr(
+    fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
+void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+/* fs_file.c */
+void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_create(
+    fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+    struct fuse_file_info *fi);
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+    struct fuse_file_info *fi);
+void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi);
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
+    struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out,
+    size_t len, int flags);
+struct fs_handle *fs_handle_of(const struct fuse_file_info *fi);
+struct fs_handle *fs_handle_new_locked(
+    struct fs_node *n, struct fs_env *env, uint64_t ws_handle, bool writable);
+void fs_handle_free(struct pai_fs *fs, struct fs_handle *h);
+
+/* fs_dir.c */
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void fs_readdirplus(
+    fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+
+/* fs_lock.c */
+void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock);
+void fs_setlk(
+    fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep);
+void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int op);
+
+/* fs_sessions.c: the root */
+void fs_root_lookup(struct fs_call *c, const char *name);
+void fs_root_mkdir(struct fs_call *c, const char *name);
+
+#endif
