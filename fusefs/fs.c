@@ -154,13 +154,13 @@ void pai_fs_free(struct pai_fs *fs)
 /* Lazily, whoever may: root by system call, everybody else by fusermount3. */
 static void unmount_at(const char *mountpoint)
 {
-	char *const argv[] = {"fusermount3", "-u", "-z", "-q", "--", (char *)mountpoint, NULL};
+	const char *const argv[] = {"fusermount3", "-u", "-z", "-q", "--", mountpoint, NULL};
 	pid_t pid;
 
 	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || geteuid() == 0) {
 		return;
 	}
-	if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) == 0) {
+	if (posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ) == 0) {
 		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
 		}
 	}
