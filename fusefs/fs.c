@@ -260,15 +260,31 @@ static int session_args(struct pai_fs *fs, struct fuse_args *args)
 	return r;
 }
 
+/* As the mount table writes a source (seq_escape in the kernel's show_vfsmnt). */
+static void escape_source(const char *name, char *out, size_t cap)
+{
+	size_t used = 0;
+
+	for (; *name && used + 5 < cap; name++) {
+		if (strchr(" \t\n\\#", *name)) {
+			used += (size_t)snprintf(out + used, cap - used, "\\%03o", (unsigned char)*name);
+		} else {
+			out[used++] = *name;
+		}
+	}
+	out[used] = '\0';
+}
+
 /* Asked of the mount table, not of the mount: nobody serves it yet, or any more. The last line is
  * the newest. */
 static bool find_mount(const struct pai_fs *fs, char dev[32])
 {
 	pai_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
-	char line[PATH_MAX * 2], want_name[320];
+	char line[PATH_MAX * 2], source[1300], want_name[1400];
 	bool found = false;
 
-	(void)snprintf(want_name, sizeof(want_name), " - fuse.paifs %s ", fs->fsname);
+	escape_source(fs->fsname, source, sizeof(source));
+	(void)snprintf(want_name, sizeof(want_name), " - fuse.paifs %s ", source);
 	while (f && fgets(line, sizeof(line), f)) {
 		if (strstr(line, want_name) && sscanf(line, "%*d %*d %31s", dev) == 1 &&
 		    (!fs->dev[0] || strcmp(fs->dev, dev) == 0)) {
