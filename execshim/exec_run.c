@@ -240,7 +240,7 @@ static void on_signal(struct run *r, int signo)
 			send_size(r);
 			break;
 		}
-		/* fall through */
+		__attribute__((fallthrough));
 	default:
 		send_signal(r, signo);
 	}

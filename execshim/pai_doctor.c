@@ -44,8 +44,8 @@ struct doctor {
 };
 
 static const char *const unstoppable[] = {
-    "make, npm, cargo and the like, run by you on this machine inside a mount: they run what the "
-    "sandbox's files say",
+    ("make, npm, cargo and the like, run by you on this machine inside a mount: they run what the "
+     "sandbox's files say"),
     "tasks, debuggers and plugins that an IDE starts from a workspace's own settings",
     "direnv and other shells' hooks that source a file of the directory you enter",
     "modelines and project-local settings of an editor",

@@ -12,7 +12,7 @@
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
-#include "providers/base/auto.h"
+#include "providers/base/buf.h"
 #include "tests/unit/workspace/fixture.h"
 
 static struct fixture f;
@@ -164,7 +164,8 @@ Test(posix, thousands_of_directories_go_through_a_bounded_cache)
 
 Test(posix, paths_longer_than_the_kernel_takes)
 {
-	char name[251], *path = calloc(1, 30 * 251 + 8);
+	pai_auto_buf struct pai_buf path = PAI_BUF_INIT(30 * 251 + 8);
+	char name[251];
 	pai_auto_fd int fd = dup(f.dir_fd);
 	struct pai_ws_attr a;
 	struct pai_ws_at at;
@@ -178,14 +179,13 @@ Test(posix, paths_longer_than_the_kernel_takes)
 		next = openat(fd, name, O_PATH | O_CLOEXEC);
 		(void)close(fd);
 		fd = next;
-		(void)strcat(strcat(path, *path ? "/" : ""), name);
+		cr_assert_eq(pai_buf_printf(&path, "%s%s", i > 0 ? "/" : "", name), 0);
 	}
 	cr_assert_eq(mkdirat(fd, "in", 0755), 0);
-	at = at_path(&f, path);
+	at = at_path(&f, path.data);
 	cr_assert_eq(lookup(&f, at, "in", &a), 0);
-	(void)strcat(path, "/in");
-	cr_assert_eq(getattr(&f, path, a.id), 0);
-	free(path);
+	cr_assert_eq(pai_buf_add_str(&path, "/in"), 0);
+	cr_assert_eq(getattr(&f, path.data, a.id), 0);
 }
 
 /* --- links that lead out --- */
