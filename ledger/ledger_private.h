@@ -1,0 +1,60 @@
+/* ledger_private: what the files of this folder share. */
+#ifndef PAI_LEDGER_PRIVATE_H
+#define PAI_LEDGER_PRIVATE_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "ledger/ledger.h"
+
+enum pai_ledger_sql {
+	PAI_SQL_BEGIN,
+	PAI_SQL_COMMIT,
+	PAI_SQL_ROLLBACK,
+	PAI_SQL_LOAD,
+	PAI_SQL_LIST,
+	PAI_SQL_NEED,
+	PAI_SQL_NAME,
+	PAI_SQL_BIND,
+	PAI_SQL_MOVE,
+	PAI_SQL_COUNT_RESET,
+	PAI_SQL_TRUST,
+	PAI_SQL_EVENT,
+	PAI_SQL_COMMAND,
+	PAI_SQL_USED,
+	PAI_SQL_LAST_COMMAND,
+	PAI_SQL_LOG,
+	PAI_SQL_STATEMENTS
+};
+
+struct pai_ledger {
+	struct pai_store store; /* first: the store is the ledger */
+	atomic_uint refs;
+	char *path, *scope;
+	pthread_mutex_t lock; /* of everything below */
+	sqlite3 *db;
+	dev_t dev; /* of the file that is open: another process may set it aside */
+	ino_t ino;
+	sqlite3_stmt *statements[PAI_SQL_STATEMENTS];
+};
+extern const struct pai_store_ops pai_ledger_store_ops;
+
+/*
+ * Runs `op` with the database, once more after a damaged file was set aside. With `writes` in one
+ * transaction, which SQLITE_OK commits. `op` may set `err` itself and return SQLITE_ABORT: it is
+ * given on.
+ */
+typedef int (*pai_ledger_op)(struct pai_ledger *l, void *arg, struct pai_err *err);
+int pai_ledger_perform(struct pai_ledger *l, bool writes, pai_ledger_op op, void *arg,
+    struct pai_err *err) PAI_WARN_UNUSED;
+
+/* A statement, reset, with the scope bound to ?1 where it has one; NULL: sqlite3_errcode() says. */
+sqlite3_stmt *pai_ledger_sql(struct pai_ledger *l, enum pai_ledger_sql which);
+/* Runs a statement that gives no row. SQLITE_OK or an error. */
+int pai_ledger_run(sqlite3_stmt *stmt);
+/* The column as a string cut to cap, "" for NULL. */
+void pai_ledger_text(sqlite3_stmt *stmt, int column, char *to, size_t cap);
+
+#endif
