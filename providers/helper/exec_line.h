@@ -43,6 +43,9 @@ int pai_exec_line_new(int take_fd, const char *who, uint64_t epoch, const struct
  * before the start, -t and signals but KILL are refused. `sb` is borrowed. */
 int pai_exec_line_portable_new(struct pai_sandbox *sb, struct pai_pool *pool,
     struct pai_exec_line **ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* The sandbox's identity file: from now on a loss or an exit is NOT_FOUND when its link count is 0.
+ * Takes the descriptor. */
+void pai_exec_line_prove_by(struct pai_exec_line *l, int take_nonce_fd);
 struct pai_exec_line *pai_exec_line_ref(struct pai_exec_line *l);
 void pai_exec_line_unref(
     struct pai_exec_line *l); /* the last one closes: commands without DETACH are killed */
@@ -51,7 +54,7 @@ void pai_exec_line_revoke(struct pai_exec_line *l);
 bool pai_exec_line_alive(const struct pai_exec_line *l);
 
 /* `events` and `arg` live until the last event. The start is sent, not acknowledged, when this
- * returns. */
+ * returns; *ret is set before the first event comes. After a failure there is no event. */
 int pai_exec_start(struct pai_exec_line *l, const struct pai_exec_start *start,
     const struct pai_exec_events *events, void *arg, struct pai_exec **ret,
     struct pai_err *err) PAI_WARN_UNUSED;

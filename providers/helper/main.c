@@ -1,0 +1,120 @@
+/*
+ * pai-helper: what runs in or around a sandbox on behalf of a daemon; nobody starts it by hand.
+ *
+ *   pai-helper supervise FD-OPTIONS [--workspace DIR]   the supervisor (supervisor.h)
+ *   pai-helper launch -- PROGRAM ARG...                 starts PROGRAM in a session of its own as
+ *                                                       nobody's child, with the descriptors 0-9
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "providers/helper/supervisor.h"
+
+#define LAUNCH_FIRST_CLOSED 10
+
+static int usage(void)
+{
+	(void)fputs("pai-helper is started by paifs; it takes no orders by hand\n", stderr);
+	return 2;
+}
+
+static int parse_fd(const char *text)
+{
+	char *end;
+	long fd = strtol(text, &end, 10);
+
+	return *end == '\0' && end != text && fd >= 0 && fd < 1024 ? (int)fd : -1;
+}
+
+static int supervise(int argc, char **argv)
+{
+	static const struct option options[] = {
+	    {"socket-fd", required_argument, NULL, 's'},
+	    {"nonce-fd", required_argument, NULL, 'n'},
+	    {"ready-fd", required_argument, NULL, 'r'},
+	    {"lock-fd", required_argument, NULL, 'l'},
+	    {"env-fd", required_argument, NULL, 'e'},
+	    {"workspace", required_argument, NULL, 'w'},
+	    {NULL, 0, NULL, 0},
+	};
+	struct pai_supervisor_config c = {
+	    .socket_fd = -1, .nonce_fd = -1, .ready_fd = -1, .lock_fd = -1, .env_fd = -1};
+	struct pai_err err = PAI_ERR_INIT;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (opt) {
+		case 's':
+			c.socket_fd = parse_fd(optarg);
+			break;
+		case 'n':
+			c.nonce_fd = parse_fd(optarg);
+			break;
+		case 'r':
+			c.ready_fd = parse_fd(optarg);
+			break;
+		case 'l':
+			c.lock_fd = parse_fd(optarg);
+			break;
+		case 'e':
+			c.env_fd = parse_fd(optarg);
+			break;
+		case 'w':
+			c.workspace = optarg;
+			break;
+		default:
+			return usage();
+		}
+	}
+	if (c.socket_fd < 0 || c.nonce_fd < 0 || optind != argc) {
+		return usage();
+	}
+	if (pai_supervisor_run(&c, &err) < 0) {
+		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
+		return 1;
+	}
+	return 0;
+}
+
+/* A daemon has threads: it spawns this, waits for it, and the program is init's child. */
+static int launch(int argc, char **argv)
+{
+	pid_t pid;
+
+	if (argc < 3 || strcmp(argv[1], "--") != 0) {
+		return usage();
+	}
+	if (close_range(LAUNCH_FIRST_CLOSED, ~0u, 0) < 0) {
+		(void)fprintf(stderr, "pai-helper: close_range: %m\n");
+		return 1;
+	}
+	pid = fork();
+	if (pid < 0) {
+		(void)fprintf(stderr, "pai-helper: fork: %m\n");
+		return 1;
+	}
+	if (pid > 0) {
+		return 0;
+	}
+	(void)setsid();
+	(void)execv(argv[2], argv + 2);
+	(void)fprintf(stderr, "pai-helper: %s: %m\n", argv[2]);
+	return 127;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		return usage();
+	}
+	if (strcmp(argv[1], "supervise") == 0) {
+		return supervise(argc - 1, argv + 1);
+	}
+	if (strcmp(argv[1], "launch") == 0) {
+		return launch(argc - 1, argv + 1);
+	}
+	return usage();
+}
