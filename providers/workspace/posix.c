@@ -18,6 +18,7 @@
 #include "providers/base/pool.h"
 #include "providers/provider.h"
 #include "providers/workspace/posix_lock.h"
+#include "providers/workspace/watch.h"
 
 #ifndef XFS_SUPER_MAGIC
 #define XFS_SUPER_MAGIC 0x58465342
@@ -30,39 +31,42 @@ struct handler {
 };
 
 static const struct handler handlers[PAI_WS_OP_COUNT] = {
-    [PAI_WS_LOOKUP] = {pai_posix_lookup},
-    [PAI_WS_GETATTR] = {pai_posix_getattr},
-    [PAI_WS_SETATTR] = {pai_posix_setattr},
-    [PAI_WS_READLINK] = {pai_posix_readlink},
-    [PAI_WS_SYMLINK] = {pai_posix_symlink},
-    [PAI_WS_MKNOD] = {pai_posix_mknod},
-    [PAI_WS_MKDIR] = {pai_posix_mkdir},
-    [PAI_WS_UNLINK] = {pai_posix_unlink},
-    [PAI_WS_RMDIR] = {pai_posix_rmdir},
-    [PAI_WS_RENAME] = {pai_posix_rename},
-    [PAI_WS_LINK] = {pai_posix_link},
-    [PAI_WS_OPEN] = {pai_posix_open},
-    [PAI_WS_CREATE] = {pai_posix_create},
-    [PAI_WS_TMPFILE] = {pai_posix_tmpfile},
-    [PAI_WS_READ] = {pai_posix_read},
-    [PAI_WS_WRITE] = {pai_posix_write},
-    [PAI_WS_RELEASE] = {pai_posix_release, .always = true},
-    [PAI_WS_FSYNC] = {pai_posix_fsync, .blocks = true},
-    [PAI_WS_FALLOCATE] = {pai_posix_fallocate, .blocks = true},
-    [PAI_WS_LSEEK] = {pai_posix_lseek},
-    [PAI_WS_COPY] = {pai_posix_copy, .blocks = true},
-    [PAI_WS_OPENDIR] = {pai_posix_opendir},
-    [PAI_WS_READDIR] = {pai_posix_readdir},
-    [PAI_WS_STATFS] = {pai_posix_statfs},
-    [PAI_WS_GETXATTR] = {pai_posix_getxattr},
-    [PAI_WS_SETXATTR] = {pai_posix_setxattr},
-    [PAI_WS_LISTXATTR] = {pai_posix_listxattr},
-    [PAI_WS_REMOVEXATTR] = {pai_posix_removexattr},
-    [PAI_WS_GETLK] = {pai_posix_getlk},
-    [PAI_WS_SETLK] = {pai_posix_setlk},
-    [PAI_WS_FLOCK] = {pai_posix_flock},
-    [PAI_WS_UNLOCK_OWNER] = {pai_posix_unlock_owner, .always = true},
-    [PAI_WS_ACCESS] = {pai_posix_access},
+    [PAI_WS_LOOKUP] = {.fn = pai_posix_lookup},
+    [PAI_WS_GETATTR] = {.fn = pai_posix_getattr},
+    [PAI_WS_SETATTR] = {.fn = pai_posix_setattr},
+    [PAI_WS_READLINK] = {.fn = pai_posix_readlink},
+    [PAI_WS_SYMLINK] = {.fn = pai_posix_symlink},
+    [PAI_WS_MKNOD] = {.fn = pai_posix_mknod},
+    [PAI_WS_MKDIR] = {.fn = pai_posix_mkdir},
+    [PAI_WS_UNLINK] = {.fn = pai_posix_unlink},
+    [PAI_WS_RMDIR] = {.fn = pai_posix_rmdir},
+    [PAI_WS_RENAME] = {.fn = pai_posix_rename},
+    [PAI_WS_LINK] = {.fn = pai_posix_link},
+    [PAI_WS_OPEN] = {.fn = pai_posix_open},
+    [PAI_WS_CREATE] = {.fn = pai_posix_create},
+    [PAI_WS_TMPFILE] = {.fn = pai_posix_tmpfile},
+    [PAI_WS_READ] = {.fn = pai_posix_read},
+    [PAI_WS_WRITE] = {.fn = pai_posix_write},
+    [PAI_WS_RELEASE] = {.fn = pai_posix_release, .always = true},
+    [PAI_WS_FSYNC] = {.fn = pai_posix_fsync, .blocks = true},
+    [PAI_WS_FALLOCATE] = {.fn = pai_posix_fallocate, .blocks = true},
+    [PAI_WS_LSEEK] = {.fn = pai_posix_lseek},
+    [PAI_WS_COPY] = {.fn = pai_posix_copy, .blocks = true},
+    [PAI_WS_OPENDIR] = {.fn = pai_posix_opendir},
+    [PAI_WS_READDIR] = {.fn = pai_posix_readdir},
+    [PAI_WS_STATFS] = {.fn = pai_posix_statfs},
+    [PAI_WS_GETXATTR] = {.fn = pai_posix_getxattr},
+    [PAI_WS_SETXATTR] = {.fn = pai_posix_setxattr},
+    [PAI_WS_LISTXATTR] = {.fn = pai_posix_listxattr},
+    [PAI_WS_REMOVEXATTR] = {.fn = pai_posix_removexattr},
+    [PAI_WS_GETLK] = {.fn = pai_posix_getlk},
+    [PAI_WS_SETLK] = {.fn = pai_posix_setlk},
+    [PAI_WS_FLOCK] = {.fn = pai_posix_flock},
+    [PAI_WS_UNLOCK_OWNER] = {.fn = pai_posix_unlock_owner, .always = true},
+    [PAI_WS_WATCH] = {.fn = pai_posix_watch},
+    [PAI_WS_UNWATCH] = {.fn = pai_posix_unwatch, .always = true},
+    [PAI_WS_BARRIER] = {.fn = pai_posix_barrier},
+    [PAI_WS_ACCESS] = {.fn = pai_posix_access},
 };
 
 static const struct pai_ws_ops posix_ops;
@@ -152,11 +156,11 @@ static void posix_free(struct pai_ws *base)
 {
 	struct pai_posix *ws = posix_of(base);
 
+	pai_watch_leave(ws->watch);
 	pai_lock_owners_free(ws->lock_owners);
 	pai_handles_fini(&ws->handles);
 	pai_dirs_fini(&ws->dirs);
 	free(ws->own_groups);
-	free(ws->state_dir);
 	if (ws->root_fd >= 0) {
 		(void)close(ws->root_fd);
 	}
@@ -204,10 +208,15 @@ static int read_own_groups(struct pai_posix *ws, struct pai_err *err)
 	return ws->own_group_count < 0 ? pai_err_sys(err, "own groups") : 0;
 }
 
+static bool config_watches(const struct pai_posix *ws)
+{
+	return ws->config.on_push && ws->is_truthful;
+}
+
 static int open_parts(struct pai_posix *ws, struct pai_err *err)
 {
 	struct statx stx;
-	int error = pai_posix_statx(ws->root_fd, "", &stx);
+	int r, error = pai_posix_statx(ws->root_fd, "", &stx);
 
 	if (error) {
 		return pai_err_errno(err, error, "stat the workspace");
@@ -218,7 +227,12 @@ static int open_parts(struct pai_posix *ws, struct pai_err *err)
 	if (!ws->lock_owners) {
 		return pai_err_no_memory(err);
 	}
-	return read_own_groups(ws, err);
+	ws->attr_flags = config_watches(ws) ? 0 : PAI_WS_UNWATCHED;
+	r = read_own_groups(ws, err);
+	if (r == 0 && config_watches(ws)) {
+		r = pai_watch_join(ws, &ws->watch, err);
+	}
+	return r;
 }
 
 int pai_ws_posix_new(struct pai_host_files *take_files, const struct pai_ws_config *config,
@@ -239,10 +253,10 @@ int pai_ws_posix_new(struct pai_host_files *take_files, const struct pai_ws_conf
 	    PAI_WS_CAP_HANDLES | PAI_WS_CAP_INLINE | PAI_WS_CAP_LOCKS | PAI_WS_CAP_POSIX;
 	ws->root_fd = PAI_TAKE_FD(take_files->root_fd);
 	ws->nonce_fd = PAI_TAKE_FD(take_files->nonce_fd);
-	ws->state_dir = PAI_TAKE(take_files->state_dir);
+	/* Nothing of ours lies there: the barrier needs no sentinel file (watch_thread.c). */
+	free(PAI_TAKE(take_files->state_dir));
 	ws->config = *config;
 	ws->switches_ids = config->raw_ids && geteuid() == 0;
-	ws->attr_flags = PAI_WS_UNWATCHED;
 	pai_dirs_init(&ws->dirs);
 	pai_handles_init(&ws->handles);
 	r = open_parts(ws, err);
@@ -250,6 +264,7 @@ int pai_ws_posix_new(struct pai_host_files *take_files, const struct pai_ws_conf
 		posix_free(&ws->base);
 		return r;
 	}
+	ws->base.caps |= ws->watch ? PAI_WS_CAP_WATCH : 0;
 	*ret = &ws->base;
 	return 0;
 }

@@ -19,7 +19,6 @@ struct pai_posix {
 	struct pai_ws base;
 	int root_fd;  /* O_PATH */
 	int nonce_fd; /* link count 0: the sandbox is gone */
-	char *state_dir;
 	struct pai_ws_config config;
 	struct pai_ws_identity root_id;
 	bool switches_ids;   /* root, and told to honour the callers' ids */

@@ -1,0 +1,47 @@
+/*
+ * watch_proof: which files were answered PROVEN, each with the read-only description it was proven
+ * on. When somebody opens such a file, a lease tried on that description tells whether it was for
+ * writing; opening the file anew to ask would itself raise the event. A proof that makes room for
+ * another is withdrawn by the caller: nobody would be able to test it any more.
+ *
+ * Threading: the caller's lock.
+ */
+#ifndef PAI_WORKSPACE_WATCH_PROOF_H
+#define PAI_WORKSPACE_WATCH_PROOF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "providers/workspace/workspace.h"
+
+#define PAI_PROOF_BUCKETS 16384
+
+struct pai_proof {
+	struct pai_proof *hash_next;
+	struct pai_proof *older, *newer;           /* over all watches */
+	struct pai_proof *watch_prev, *watch_next; /* of one watch */
+	struct pai_proof **of_watch;
+	uint64_t serial; /* tells this proof from a later one of the same name */
+	struct pai_ws_identity id;
+	int wd;
+	int fd;
+	char name[];
+};
+struct pai_proofs {
+	struct pai_proof *buckets[PAI_PROOF_BUCKETS];
+	struct pai_proof *newest, *oldest;
+	size_t count, max;
+	uint64_t last_serial;
+};
+
+/* Succeeds while no description of the file is open for writing and no writable mapping exists. */
+bool pai_lease_proves(int fd);
+
+struct pai_proof *pai_proofs_find(struct pai_proofs *t, int wd, const char *name);
+/* Duplicates fd where the file is not known yet. NULL without memory or descriptors. */
+struct pai_proof *pai_proofs_add(struct pai_proofs *t, int wd, struct pai_proof **of_watch,
+    const char *name, const struct pai_ws_identity *id, int fd);
+void pai_proofs_remove(struct pai_proofs *t, struct pai_proof *p);
+
+#endif
