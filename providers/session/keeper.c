@@ -110,7 +110,7 @@ static void *keeper(void *arg)
 	return NULL;
 }
 
-int pai_keeper_start(struct pai_sessions *m, struct pai_err *err)
+int pai_sessions_keeper_start(struct pai_sessions *m, struct pai_err *err)
 {
 	int r = pthread_create(&m->keeper, NULL, keeper, m);
 
@@ -118,7 +118,7 @@ int pai_keeper_start(struct pai_sessions *m, struct pai_err *err)
 	return r ? pai_err_errno(err, r, "start the keeper thread") : 0;
 }
 
-void pai_keeper_stop(struct pai_sessions *m)
+void pai_sessions_keeper_stop(struct pai_sessions *m)
 {
 	if (!m->has_keeper) {
 		return;

@@ -143,7 +143,7 @@ int pai_sessions_new(struct pai_provider *take_provider, struct pai_store *take_
 	r = configure(m, options, lock_dir, err);
 	if (r == 0) {
 		m->makers = pai_pool_new("make", MAKERS, MAKERS_QUEUE);
-		r = m->makers ? pai_keeper_start(m, err) : pai_err_no_memory(err);
+		r = m->makers ? pai_sessions_keeper_start(m, err) : pai_err_no_memory(err);
 	}
 	if (r < 0) {
 		pai_pool_free(m->makers);
@@ -220,7 +220,7 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 		pai_log_warn("session", "%zu operations go on at the close", m->admitted);
 	}
 	(void)pthread_mutex_unlock(&m->lock);
-	pai_keeper_stop(m);
+	pai_sessions_keeper_stop(m);
 	cancel_jobs(m);
 	pai_pool_free(m->makers);
 	m->makers = NULL;

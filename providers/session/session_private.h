@@ -123,8 +123,8 @@ struct pai_session **pai_sessions_all(struct pai_sessions *m, size_t *count);
 void pai_sessions_poke(struct pai_sessions *m);
 
 /* keeper.c */
-int pai_keeper_start(struct pai_sessions *m, struct pai_err *err) PAI_WARN_UNUSED;
-void pai_keeper_stop(struct pai_sessions *m);
+int pai_sessions_keeper_start(struct pai_sessions *m, struct pai_err *err) PAI_WARN_UNUSED;
+void pai_sessions_keeper_stop(struct pai_sessions *m);
 /* Renews the lifetime when the last renewal is older than half of it; NOT_FOUND is the caller's to
  * act on. */
 int pai_env_renew(
