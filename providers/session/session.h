@@ -144,6 +144,16 @@ struct pai_use {
 };
 int pai_session_use(struct pai_session *s, const struct pai_use *use, pai_session_fn fn, void *arg,
     const struct pai_call *call, bool *environment_reset, struct pai_err *err) PAI_WARN_UNUSED;
+/* For who retries by itself (commands): what had been reset or killed when its work began, and
+ * whether nothing has since. Ask after the new environment is held: a reset under way has ended
+ * then. */
+struct pai_session_mark {
+	uint64_t epoch, resets;
+};
+int pai_session_mark(
+    struct pai_session *s, struct pai_session_mark *ret, struct pai_err *err) PAI_WARN_UNUSED;
+bool pai_session_is_unreset(struct pai_session *s, const struct pai_session_mark *mark);
+
 /* The exclusive queue by hand (pai use): token is non-zero. */
 int pai_session_exclusive_begin(struct pai_session *s, const struct pai_call *call, uint64_t *token,
     struct pai_err *err) PAI_WARN_UNUSED;

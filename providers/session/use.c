@@ -13,37 +13,44 @@ struct use {
 	void *arg;
 	const struct pai_call *call;
 	uint64_t attachments; /* of the session when it began */
-	uint64_t epoch, resets;
+	struct pai_session_mark mark;
 	bool *environment_reset;
 };
 
-static int begin(struct use *u, struct pai_err *err)
+int pai_session_mark(struct pai_session *s, struct pai_session_mark *ret, struct pai_err *err)
 {
 	struct pai_session_record record;
 	int r;
 
-	(void)pthread_mutex_lock(&u->s->lock);
-	r = pai_session_load_locked(u->s, &record, err);
-	u->epoch = u->s->epoch;
-	u->attachments = u->s->attachments;
-	(void)pthread_mutex_unlock(&u->s->lock);
-	pai_session_deliver(u->s);
-	u->resets = record.resets;
+	(void)pthread_mutex_lock(&s->lock);
+	r = pai_session_load_locked(s, &record, err);
+	ret->epoch = s->epoch;
+	(void)pthread_mutex_unlock(&s->lock);
+	pai_session_deliver(s);
+	ret->resets = record.resets;
 	return r;
 }
 
-static bool may_retry(struct use *u)
+bool pai_session_is_unreset(struct pai_session *s, const struct pai_session_mark *mark)
 {
 	struct pai_session_record record;
-	bool may;
+	bool is_unreset;
 
+	(void)pthread_mutex_lock(&s->lock);
+	is_unreset = pai_session_load_locked(s, &record, PAI_ERR_IGNORED()) == 0 &&
+		     mark->epoch == s->epoch && mark->resets == record.resets &&
+		     s->phase != PAI_PHASE_ENDED;
+	(void)pthread_mutex_unlock(&s->lock);
+	pai_session_deliver(s);
+	return is_unreset;
+}
+
+static int begin(struct use *u, struct pai_err *err)
+{
 	(void)pthread_mutex_lock(&u->s->lock);
-	may = pai_session_load_locked(u->s, &record, PAI_ERR_IGNORED()) == 0 &&
-	      u->epoch == u->s->epoch && u->resets == record.resets &&
-	      u->s->phase != PAI_PHASE_ENDED;
+	u->attachments = u->s->attachments;
 	(void)pthread_mutex_unlock(&u->s->lock);
-	pai_session_deliver(u->s);
-	return may;
+	return pai_session_mark(u->s, &u->mark, err);
 }
 
 /* Whether the failure means that the environment is gone; it is detached then. A stale file alone
@@ -95,7 +102,7 @@ static int use_twice(struct use *u, struct pai_err *err)
 	int r = begin(u, err);
 
 	r = r < 0 ? r : try(u, &again, err);
-	if (r < 0 && again && may_retry(u)) {
+	if (r < 0 && again && pai_session_is_unreset(u->s, &u->mark)) {
 		*err = (struct pai_err)PAI_ERR_INIT;
 		r = try(u, &again, err);
 	}
