@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fusefs/control_conn.h"
+#include "fusefs/daemon_count.h"
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
 #include "providers/base/key.h"
@@ -273,15 +274,18 @@ static int server_counters(struct work *w, struct pai_json *into, struct pai_err
 static int op_counters(struct work *w, const struct pai_call *call, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *server = pai_json_object();
+	pai_auto_json struct pai_json *provider = pai_json_object();
 
 	(void)call;
-	if (FS(w) && pai_fs_counters(FS(w), w->reply, err) < 0) {
+	if ((FS(w) && pai_fs_counters(FS(w), w->reply, err) < 0) ||
+	    server_counters(w, server, err) < 0 ||
+	    pai_count_get(pai_sessions_provider(SESSIONS(w)), provider, err) < 0) {
 		return -err->errnum;
 	}
-	if (!server || server_counters(w, server, err) < 0) {
-		return server ? -err->errnum : pai_err_no_memory(err);
-	}
-	return pai_json_set(w->reply, "server", PAI_TAKE(server)) < 0 ? pai_err_no_memory(err) : 0;
+	return pai_json_set(w->reply, "server", PAI_TAKE(server)) < 0 ||
+		       pai_json_set(w->reply, "provider", PAI_TAKE(provider)) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
 }
 
 static int op_trust(struct work *w, const struct pai_call *call, struct pai_err *err)

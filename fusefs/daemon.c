@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 
 #include "fusefs/control.h"
+#include "fusefs/daemon_count.h"
 #include "fusefs/fs.h"
 #include "ledger/ledger.h"
 #include "providers/base/auto.h"
@@ -120,8 +121,7 @@ static int open_provider(
 				 pai_provider_trace(PAI_TAKE(p), fd, &p, err) < 0)) {
 		return -err->errnum;
 	}
-	*ret = PAI_TAKE(p);
-	return 0;
+	return pai_count_new(PAI_TAKE(p), ret, err);
 }
 
 /* Daemons on one backend share what they know of a key: its binding, its tombstone. Sandboxes that

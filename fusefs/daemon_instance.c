@@ -14,7 +14,7 @@
 #include "providers/base/auto.h"
 #include "providers/base/path.h"
 
-#define BACKLOG 256
+#define BACKLOG 1024
 
 static int lock(const char *name, const char *path, int *ret_fd, struct pai_err *err)
 {
@@ -33,9 +33,11 @@ static int lock(const char *name, const char *path, int *ret_fd, struct pai_err 
 		if (fcntl(fd, F_GETLK, &holder) < 0 || holder.l_type == F_UNLCK) {
 			holder.l_pid = 0;
 		}
-		return pai_err_errno(err, EADDRINUSE,
-		    "a daemon named '%s' is running (pid %d): -n NAME gives this one another name",
-		    name, (int)holder.l_pid);
+		(void)pai_err_set(err, PAI_E_SYS,
+		    "a daemon named '%s' is running already (pid %d): -n NAME names another", name,
+		    (int)holder.l_pid);
+		err->errnum = EADDRINUSE;
+		return -err->errnum;
 	}
 	*ret_fd = PAI_TAKE_FD(fd);
 	return 0;

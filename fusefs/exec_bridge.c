@@ -111,6 +111,7 @@ static void refuse(struct pai_bridge *b)
 	pai_auto_json struct pai_json *json = NULL;
 
 	b->end = PAI_BRIDGE_REFUSED;
+	b->is_unknown = b->is_unknown || b->start_sent;
 	if (b->told_started) {
 		b->is_unknown = true;
 		b->exit = (struct pai_exec_exit){
@@ -419,7 +420,6 @@ static void ended_lost(struct pai_bridge *b)
 		begin_attempt(b);
 		return;
 	}
-	b->is_unknown = true;
 	refuse(b);
 }
 
@@ -489,6 +489,7 @@ static void on_barrier(void *arg)
 		    "what was written through the mount did not reach the sandbox");
 		err.code = b->barrier_errnum == ESTALE ? PAI_E_RESET : err.code;
 	} else if (pai_exec_start(b->line, &b->start, &line_events, b, &b->exec, &err) == 0) {
+		b->start_sent = true;
 		pump_input(b);
 		return;
 	}
@@ -554,11 +555,18 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 	if (!b->session && pai_sessions_handle(c->config.sessions, b->key, &b->session, err) < 0) {
 		return -err->errnum;
 	}
+	if (b->attempts == 1 && pai_session_mark(b->session, &b->mark, err) < 0) {
+		return -err->errnum;
+	}
 	if (pai_session_acquire(b->session, b->attempts == 1 ? PAI_ACQUIRE_REVIVE : 0, NULL, call,
 		&b->env, err) < 0) {
 		return -err->errnum;
 	}
 	pai_env_busy(b->env, 1);
+	if (b->attempts > 1 && !pai_session_is_unreset(b->session, &b->mark)) {
+		return pai_err_set(err, PAI_E_RESET,
+		    "the session was reset while the command ran: it is not started again");
+	}
 	if (b->attempts == 1) {
 		b->first = *pai_env_identity(b->env);
 	}
@@ -583,7 +591,6 @@ static void attempt_job(void *arg)
 
 	b->job_error = (struct pai_err)PAI_ERR_INIT;
 	if (b->env && !leave_lost(b, &call)) {
-		b->is_unknown = true;
 		b->job_error = b->error;
 		step(b, on_attempt);
 		return;

@@ -45,11 +45,13 @@ struct pai_bridge {
 	struct pai_err job_error;
 	bool is_unknown; /* the first attempt may have run, and nobody knows how it ended */
 	bool was_reset;  /* the caller has to be told */
+	struct pai_session_mark mark;      /* of the session when the first attempt began */
 	struct pai_session_identity first; /* where the first attempt was made */
 	int barrier_errnum;
 
 	/* Loop thread only. */
 	bool client_is_gone, told_reset, told_started, cancelled;
+	bool start_sent; /* by any attempt: it may have run */
 	struct pai_exec *exec;
 	enum pai_bridge_end end;
 	struct pai_exec_exit exit;
