@@ -143,7 +143,7 @@ passthrough() {
 KEY=work
 start() {
 	local IFS=,
-	TOP=$PAI_TMP/top BOX=$PAI_TMP/box
+	TOP=$PAI_TMP/top BOX=${BOX:-$PAI_TMP/box}
 	mkdir -p "$TOP" "$BOX"
 	case $PAI_ON in
 	plain) MNT=$BOX ;;
@@ -188,6 +188,29 @@ sandbox_words() {
 	paifs) echo "$PAI_BUILD/pai-exec -s $KEY --" ;;
 	*) echo "env -C $BOX" ;;
 	esac
+}
+
+# What a tree is, for comparing two of them: kinds, modes, link counts, sizes, link texts, bytes.
+fingerprint() {
+	(
+		cd "$1" || exit 1
+		find . -type d -printf '%y %m %p\n' -o -printf '%y %m %n %s %l %p\n' | LC_ALL=C sort
+		find . -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum
+	)
+}
+# same NAME DIR DIR [EXPRESSION]: lines that match are left out.
+same() {
+	if diff <(fingerprint "$2" | grep -av "${4:-^$}") <(fingerprint "$3" | grep -av "${4:-^$}") \
+		>"$PAI_TMP/diff"; then
+		ok "$1"
+	else
+		head -20 "$PAI_TMP/diff"
+		not_ok "$1" "$(wc -l <"$PAI_TMP/diff") lines differ"
+	fi
+}
+# is NAME GOT WANT
+is() {
+	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got '$2', expected '$3'"; fi
 }
 
 # crate NAME VERSION: path of its program, built when missing.

@@ -1,0 +1,48 @@
+#!/bin/bash
+# pjdfstest on the mount, as root: nothing fails, and what is skipped is what the same run skips on
+# the plain file system below.
+# timeout 240
+. "$(dirname "$0")/lib.sh"
+begin pjdfstest
+if [ "$(id -u)" != 0 ]; then
+	skip pjdfstest "it makes nodes and changes users: root only"
+	exit 0
+fi
+program=$(crate pjdfstest 0.2.2) || { not_ok pjdfstest "cargo install failed"; exit 1; }
+cat >"$PAI_TMP/config.toml" <<-END
+	[features]
+	posix_fallocate = {}
+	rename_ctime = {}
+	utime_now = {}
+	utimensat = {}
+	[settings]
+	naptime = 0.01
+	allow_remount = false
+	[dummy_auth]
+	entries = [ ["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"] ]
+END
+# run DIR LIST: its tests with their verdicts, sorted.
+run() {
+	mkdir -m 777 "$1" && (cd "$1" &&
+		timeout 100 "$program" -c "$PAI_TMP/config.toml" -p "$1") >"$2.log" 2>&1
+	echo "exit $?" >>"$2.log"
+	sed -n 's/^\([a-z_0-9:]*\) *\(ok\|skipped\|FAILED\|failed\)$/\2 \1/p' "$2.log" | sort >"$2"
+	grep '^Summary' "$2.log"
+}
+chmod 755 "$PAI_TMP"
+run "$PAI_TMP/plain" "$PAI_TMP/want"
+grep -q '^ok ' "$PAI_TMP/want" || { tail -20 "$PAI_TMP/want.log"; not_ok pjdfstest "it doesn't run"; exit 1; }
+start allow_other default_permissions exec suid dev special=full symlinks=raw ||
+	{ not_ok pjdfstest "no mount"; exit 1; }
+run "$MNT/pj" "$PAI_TMP/got"
+if diff "$PAI_TMP/want" "$PAI_TMP/got" >"$PAI_TMP/diff" &&
+	[ "$(tail -1 "$PAI_TMP/want.log")" = "$(tail -1 "$PAI_TMP/got.log")" ]; then
+	ok "pjdfstest ($(grep -c '^ok' "$PAI_TMP/got") passed, $(grep -c '^skip' "$PAI_TMP/got") skipped, as on the plain directory)"
+else
+	grep -A3 -w FAILED "$PAI_TMP/got.log" | head -60
+	cat "$PAI_TMP/diff" | head -60
+	not_ok pjdfstest "$(grep -c '^>' "$PAI_TMP/diff") verdicts differ; $(grep '^Summary' "$PAI_TMP/got.log"), $(tail -1 "$PAI_TMP/got.log")"
+fi
+cd /
+stop
+exit $failed
