@@ -30,6 +30,10 @@
 #define OUT_MAX (4u << 20)
 /* connect() waits only while the daemon's backlog is full. */
 #define CONNECT_S 5
+/* A daemon greets from its own memory. */
+#define HELLO_MS 5000
+/* Starting one opens a ledger and a provider, nothing remote. */
+#define START_MS 15000
 #define ROOT_RUNTIME_DIR "/run/paifs"
 
 struct pai_client {
@@ -97,10 +101,11 @@ int pai_client_flush(struct pai_client *c, struct pai_err *err)
 			c->sent = 0;
 			return 0;
 		}
+		if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+			break;
+		}
 		if (n < 0) {
-			return errno == EPIPE || errno == ECONNRESET
-				   ? lost(err)
-				   : pai_err_sys(err, "send to the daemon");
+			return pai_err_sys(err, "send to the daemon");
 		}
 		c->sent += (size_t)n;
 	}
@@ -234,14 +239,13 @@ static int connect_any(const char *name, int *ret_fd, struct pai_err *err)
 	return r;
 }
 
-static int find_daemon(
-    const struct pai_client_target *t, uint64_t deadline_ms, int *ret_fd, struct pai_err *err)
+static int find_daemon(const struct pai_client_target *t, int *ret_fd, struct pai_err *err)
 {
 	char running[80];
 	int r = connect_any(t->daemon, ret_fd, err);
 
 	if (r == 0 && t->start) {
-		int started = pai_daemon_start(t->daemon, deadline_ms, err);
+		int started = pai_daemon_start(t->daemon, pai_deadline_in(START_MS), err);
 
 		/* A failed start may have lost against another's: then that one serves. */
 		r = connect_any(t->daemon, ret_fd, started < 0 ? PAI_ERR_IGNORED() : err);
@@ -273,15 +277,27 @@ static int send_hello(struct pai_client *c, const char *program, struct pai_err 
 	return 0;
 }
 
-static int take_hello(struct pai_client *c, uint64_t deadline_ms, struct pai_err *err)
+/* "The daemon refuses this client", in place of its greeting. */
+static int take_refusal(struct pai_view payload, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *obj = NULL;
+	int r = pai_json_parse(payload.data, payload.len, PAI_CLIENT_JSON_DEPTH, &obj, err);
+
+	return r < 0 ? pai_err_wrap(err, "the daemon's refusal") : pai_json_to_err(obj, err);
+}
+
+static int take_hello(struct pai_client *c, struct pai_err *err)
 {
 	struct pai_frame frame;
 	struct pai_view json;
 	uint16_t version;
-	int r = pai_client_wait(c, deadline_ms, &frame, err);
+	int r = pai_client_wait(c, pai_deadline_in(HELLO_MS), &frame, err);
 
 	if (r < 0) {
 		return r;
+	}
+	if (frame.type == PAI_MSG_ERROR) {
+		return take_refusal(frame.payload, err);
 	}
 	if (frame.type != PAI_MSG_HELLO ||
 	    pai_control_get_hello(frame.payload, &version, &json) < 0) {
@@ -315,8 +331,7 @@ static int check_hello(
 	return 0;
 }
 
-int pai_client_open(const struct pai_client_target *t, uint64_t deadline_ms,
-    struct pai_client **ret, struct pai_err *err)
+int pai_client_open(const struct pai_client_target *t, struct pai_client **ret, struct pai_err *err)
 {
 	pai_auto_client struct pai_client *c = calloc(1, sizeof(*c));
 	int r;
@@ -332,9 +347,9 @@ int pai_client_open(const struct pai_client_target *t, uint64_t deadline_ms,
 		    "'%s' cannot be a daemon's name: 1-%d letters, digits, '.', '_', '-'",
 		    t->daemon, PAI_DAEMON_NAME_MAX);
 	}
-	r = find_daemon(t, deadline_ms, &c->fd, err);
+	r = find_daemon(t, &c->fd, err);
 	r = r < 0 ? r : send_hello(c, t->program, err);
-	r = r < 0 ? r : take_hello(c, deadline_ms, err);
+	r = r < 0 ? r : take_hello(c, err);
 	r = r < 0 ? r : check_hello(c, t, err);
 	if (r < 0) {
 		return r;

@@ -34,8 +34,8 @@ struct pai_client_target {
  * Connects and exchanges HELLO. UNAVAILABLE (transport): nobody listens, or could not be started;
  * SYS EACCES: somebody else's socket; PROTOCOL; UNSUPPORTED: another version; TIMEOUT.
  */
-int pai_client_open(const struct pai_client_target *t, uint64_t deadline_ms,
-    struct pai_client **ret, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_client_open(const struct pai_client_target *t, struct pai_client **ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
 void pai_client_free(struct pai_client *c);
 PAI_DEFINE_AUTO(struct pai_client, pai_client_free)
 #define pai_auto_client PAI_AUTO(pai_client_free_p)
@@ -52,7 +52,8 @@ int pai_client_fd(const struct pai_client *c);
 /* Frames to send are appended here. */
 struct pai_buf *pai_client_out(struct pai_client *c);
 size_t pai_client_pending(const struct pai_client *c);
-/* Sends what the socket takes at once. */
+/* Sends what the socket takes at once. A peer that has gone is not an error here: what it said
+ * before it went is still to be read, and its end comes from pai_client_fill(). */
 int pai_client_flush(struct pai_client *c, struct pai_err *err) PAI_WARN_UNUSED;
 /* Reads once: 1 when bytes came, 0 when there are none now; UNAVAILABLE at the end. Every frame
  * must have been taken with pai_client_next() before, and is void after. */

@@ -61,7 +61,8 @@ struct run {
 	bool reads_stdin;
 	uint64_t stdin_credit;
 	bool started, ended, over, quit;
-	bool said_int; /* INT was ours too: a shell's loop must see that we died of it */
+	bool is_resized; /* before the start */
+	bool said_int;   /* INT was ours too: a shell's loop must see that we died of it */
 	unsigned fatal_count;
 	struct pai_exec_exit exit;
 	uint64_t give_up_ms, probe_ms;
@@ -145,6 +146,10 @@ static void send_size(struct run *r)
 	uint16_t rows;
 	uint16_t columns;
 
+	if (!r->started || r->ended || r->over) {
+		r->is_resized = true;
+		return;
+	}
 	(void)pai_tty_size(&rows, &columns);
 	send_or_lose(r, pai_exec_put_resize(pai_client_out(r->c), EXEC_ID, rows, columns));
 }
@@ -153,7 +158,7 @@ static void send_signal(struct run *r, int signo)
 {
 	int wire = pai_signal_to_wire(signo);
 
-	if (wire > 0 && !r->ended && !r->over) {
+	if (wire > 0 && r->started && !r->ended && !r->over) {
 		send_or_lose(r, pai_exec_put_signal(pai_client_out(r->c), EXEC_ID, (uint8_t)wire));
 	}
 }
@@ -222,8 +227,29 @@ static void on_fatal(struct run *r, int signo)
 	}
 }
 
+/* Before the start there is nobody to tell, and the daemon would take any signal for a cancel. */
+static void on_early(struct run *r, int signo)
+{
+	switch (signo) {
+	case SIGTSTP:
+		stop_here(r);
+		break;
+	case SIGWINCH:
+		send_size(r);
+		break;
+	case SIGCONT:
+		break;
+	default:
+		on_fatal(r, signo);
+	}
+}
+
 static void on_signal(struct run *r, int signo)
 {
+	if (!r->started && !r->over) {
+		on_early(r, signo);
+		return;
+	}
 	switch (signo) {
 	case SIGINT:
 	case SIGTERM:
@@ -240,7 +266,7 @@ static void on_signal(struct run *r, int signo)
 			send_size(r);
 			break;
 		}
-		__attribute__((fallthrough));
+		/* fall through */
 	default:
 		send_signal(r, signo);
 	}
@@ -300,14 +326,14 @@ static int on_started(struct run *r, struct pai_view payload, struct pai_err *er
 	uint32_t pid;
 	uint32_t credit;
 
-	if (r->ended || pai_exec_get_started(payload, &pid, &credit) < 0) {
+	if (r->ended || r->started || pai_exec_get_started(payload, &pid, &credit) < 0) {
 		return bad_frame(err, "a bad STARTED");
-	}
-	if (r->started) {
-		return 0; /* begun again after the sandbox was lost: the daemon kept our stdin */
 	}
 	r->started = true;
 	r->stdin_credit = credit;
+	if (r->o->tty && r->is_resized) {
+		send_size(r);
+	}
 	if (r->o->detach) {
 		(void)dprintf(STDOUT_FILENO, "%u\n", pid);
 		r->result->ending = PAI_ENDED_DETACHED;
@@ -390,8 +416,9 @@ static int on_failed(struct run *r, struct pai_view payload, struct pai_err *err
 		return bad_frame(err, "a bad FAILED");
 	}
 	r->ended = true;
-	r->result->ending = PAI_ENDED_NOT_STARTED;
-	r->result->code = (size_t)phase < PAI_COUNT(codes) ? codes[phase] : 125;
+	/* After STARTED it is a second start that failed: the first may have left something. */
+	r->result->ending = r->started ? PAI_ENDED_UNKNOWN : PAI_ENDED_NOT_STARTED;
+	r->result->code = r->started ? 125 : codes[phase];
 	(void)pai_err_set(&r->result->err, PAI_E_SYS, "%s: %s", r->o->argv[0],
 	    phase == PAI_FAIL_NOT_FOUND ? "not found in the sandbox" : message);
 	r->result->err.errnum = errnum ? errnum : EIO;

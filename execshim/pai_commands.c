@@ -426,9 +426,8 @@ static int add_log_row(struct pai_table *t, const struct pai_json *e)
 	char text[32];
 	char ended[64] = "";
 	int64_t code = pai_json_num(e, "exitCode", -1);
-	int64_t at = pai_json_num(e, "startedMs", pai_json_num(e, "timeMs", 0));
 	const char *outcome = pai_json_str(e, "outcome");
-	int r = pai_table_add(t, pai_time_text(at, text));
+	int r = pai_table_add(t, pai_time_text(pai_json_num(e, "atMs", 0), text));
 
 	if (code >= 0) {
 		(void)snprintf(ended, sizeof(ended), "%" PRId64 " in %" PRId64 " ms", code,
@@ -438,7 +437,7 @@ static int add_log_row(struct pai_table *t, const struct pai_json *e)
 	}
 	r = r ? r : pai_table_add(t, pai_json_str(e, "key"));
 	r = r ? r : pai_table_add(t, pai_member_text(e, "generation", text));
-	r = r ? r : pai_table_add(t, command ? "command" : pai_json_str(e, "event"));
+	r = r ? r : pai_table_add(t, pai_json_str(e, "event"));
 	r = r ? r : pai_table_add(t, ended);
 	return r ? r : pai_table_add(t, command ? command : pai_json_str(e, "detail"));
 }

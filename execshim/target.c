@@ -6,15 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "providers/base/clock.h"
 #include "providers/base/path.h"
 
 #define DEFAULT_DAEMON "default"
-/* A daemon answers HELLO from its own memory. */
-#define OPEN_TIMEOUT_MS 5000
-/* Starting one opens a ledger and a provider, nothing remote. */
-#define START_TIMEOUT_MS 15000
-
 void pai_target_fini(struct pai_target *t)
 {
 	pai_place_fini(&t->place);
@@ -125,15 +119,12 @@ int pai_target_find(const struct pai_target_options *o, struct pai_target *ret, 
 int pai_target_open(const struct pai_target *t, const char *program, bool start,
     struct pai_client **ret, struct pai_err *err)
 {
-	start = start && !t->by_mount;
-
 	const struct pai_client_target target = {
 	    .program = program,
 	    .daemon = t->place.daemon,
 	    .dev = t->by_mount ? t->place.dev : NULL,
-	    .start = start,
+	    .start = start && !t->by_mount,
 	};
 
-	return pai_client_open(
-	    &target, pai_deadline_in(start ? START_TIMEOUT_MS : OPEN_TIMEOUT_MS), ret, err);
+	return pai_client_open(&target, ret, err);
 }

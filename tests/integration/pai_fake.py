@@ -23,7 +23,10 @@ class Conn:
     def read(self, size):
         data = b""
         while len(data) < size:
-            more = self.sock.recv(size - len(data))
+            try:
+                more = self.sock.recv(size - len(data))
+            except ConnectionError:
+                more = b""
             if not more:
                 raise Gone
             data += more
