@@ -24,9 +24,10 @@ ALL_CFLAGS = -std=gnu17 $(WARN) $(CFLAGS) -fno-common -fstack-protector-strong -
 ALL_LDFLAGS = -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed $(VARIANT_FLAGS) $(LDFLAGS)
 
 VARIANT_FLAGS.debug := -D_FORTIFY_SOURCE=2
-VARIANT_FLAGS.asan := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
-	-fno-sanitize-recover=all
-VARIANT_FLAGS.tsan := -O1 -fno-omit-frame-pointer -fsanitize=thread
+# gcc knows less about values once it has instrumented them, and warns of what cannot be.
+BLURRED := -O1 -fno-omit-frame-pointer -Wno-format-truncation -Wno-maybe-uninitialized
+VARIANT_FLAGS.asan := $(BLURRED) -fsanitize=address,undefined -fno-sanitize-recover=all
+VARIANT_FLAGS.tsan := $(BLURRED) -fsanitize=thread
 VARIANT_FLAGS.fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 VARIANT_FLAGS.coverage := -O0 --coverage -fprofile-update=atomic
 ifeq ($(origin VARIANT_FLAGS.$(VARIANT)),undefined)
@@ -132,7 +133,8 @@ $(foreach p,$(PROGRAM_TABLE),$(eval $(call program_rule,$(call field,$(p),1),$(c
 
 # $(1) area
 define unit_rule
-$(BUILD)/tests/unit-$(1): $(call objs,$(wildcard tests/unit/$(1)/*.c)) $$(ALL_ARCHIVES)
+$(BUILD)/tests/unit-$(1): $(call objs,$(wildcard tests/unit/$(1)/*.c) tests/unit/lsan.c) \
+	$$(ALL_ARCHIVES)
 	@mkdir -p $$(@D)
 	$$(call say,LD)
 	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(GROUP) $$(LIBS) -lcriterion
