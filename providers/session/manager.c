@@ -113,9 +113,7 @@ static int configure(struct pai_sessions *m, const struct pai_session_options *o
 	r = r < 0 ? r : copy_text(&m->create_program, o->create_program, err);
 	r = r < 0 ? r : copy_text(&m->lock_dir, lock_dir, err);
 	r = r < 0 ? r : new_client_id(m->client_id, err);
-	r = r < 0 ? r : pai_create_options_copy(&m->create, &o->create, key_metadata, err);
-	m->create_input = pai_create_options_input(&m->create);
-	return r;
+	return r < 0 ? r : pai_create_options_copy(&m->create, &o->create, key_metadata, err);
 }
 
 int pai_sessions_new(struct pai_provider *take_provider, struct pai_store *take_store,
@@ -157,11 +155,6 @@ int pai_sessions_new(struct pai_provider *take_provider, struct pai_store *take_
 struct pai_provider *pai_sessions_provider(struct pai_sessions *m)
 {
 	return m->provider;
-}
-
-const struct pai_create_input *pai_sessions_create_options(struct pai_sessions *m)
-{
-	return &m->create_input;
 }
 
 struct pai_store *pai_sessions_store(struct pai_sessions *m)

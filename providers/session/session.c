@@ -179,11 +179,16 @@ int pai_session_take_slot_locked(struct pai_session *s, enum pai_session_phase p
 	if (s->job_cancel) {
 		pai_cancel_fire(s->job_cancel);
 	}
+	/* Those who wait for the job would start another as soon as it has ended. */
+	s->slot_wanted++;
 	r = wait_slot_locked(s, call, err);
+	s->slot_wanted--;
 	if (r < 0) {
+		pai_waitq_wake(&s->changed);
 		return r;
 	}
 	s->job = true;
+	s->job_number++;
 	if (s->phase != PAI_PHASE_ENDED) {
 		pai_session_detach_locked(s, phase, "by the user's word");
 	}
@@ -197,6 +202,8 @@ void pai_session_release_slot(struct pai_session *s)
 		move_locked(s, PAI_PHASE_ABSENT);
 	}
 	s->job = false;
+	s->done_number = s->job_number;
+	s->done_err = (struct pai_err)PAI_ERR_INIT;
 	check_invariants_locked(s);
 	pai_waitq_wake(&s->changed);
 	(void)pthread_mutex_unlock(&s->lock);
@@ -340,9 +347,10 @@ static bool may_look_locked(const struct pai_session *s, const struct pai_sessio
 }
 
 enum step {
-	STEP_DONE,  /* *ret is the answer, NULL too */
-	STEP_CHECK, /* *ret is there: renew and verify it */
-	STEP_AGAIN,
+	STEP_DONE,   /* *ret is the answer, NULL too */
+	STEP_CHECK,  /* *ret is there: renew and verify it */
+	STEP_AGAIN,  /* a job has ended: what it made is looked at */
+	STEP_WAITED, /* for something that passes: no try */
 };
 struct acquire {
 	struct pai_session *s;
@@ -396,12 +404,9 @@ static int step_locked(
 	if (record.state == PAI_SESSION_KILLED && !(a->flags & PAI_ACQUIRE_REVIVE)) {
 		return pai_err_set(err, PAI_E_RESET, "session '%s' was killed", s->key);
 	}
-	if (s->events && !s->is_delivering) {
-		return 0; /* by us, without the lock */
-	}
-	r = pai_session_wait_delivered_locked(s, a->call, err);
-	if (r < 0) {
-		return r;
+	if (s->events || s->is_delivering) {
+		*step = STEP_WAITED; /* or delivers them itself, without the lock */
+		return s->is_delivering ? pai_session_wait_delivered_locked(s, a->call, err) : 0;
 	}
 	if (s->env) {
 		*ret = pai_env_ref(s->env);
@@ -409,9 +414,13 @@ static int step_locked(
 		return 0;
 	}
 	if (is_look && (s->phase == PAI_PHASE_CREATING || s->phase == PAI_PHASE_SWEEPING ||
-			   (!s->job && !may_look_locked(s, &record)))) {
+			   s->slot_wanted > 0 || (!s->job && !may_look_locked(s, &record)))) {
 		*step = STEP_DONE;
 		return 0;
+	}
+	if (!s->job && s->slot_wanted > 0) {
+		*step = STEP_WAITED;
+		return pai_waitq_wait(&s->changed, &s->lock, a->call, "wait for the reset", err);
 	}
 	r = s->job ? 0 : job_start_locked(s, a->flags, a->options, err);
 	r = r < 0 ? r : wait_job_locked(a, err);
@@ -457,8 +466,7 @@ int pai_session_acquire_entered(struct pai_session *s, uint32_t flags,
 {
 	const struct acquire a = {s, flags, options, call};
 
-	/* The last step of a look that waited for a creation, or of a delivery, is not a try. */
-	for (int tries = 0; tries < 2 * ACQUIRE_TRIES; tries++) {
+	for (int tries = 0; tries < ACQUIRE_TRIES;) {
 		pai_auto_env struct pai_env *e = NULL;
 		enum step step;
 		bool is_gone = false;
@@ -481,6 +489,7 @@ int pai_session_acquire_entered(struct pai_session *s, uint32_t flags,
 			*ret = PAI_TAKE(e);
 			return 0;
 		}
+		tries += step == STEP_AGAIN;
 	}
 	return pai_err_unavailable(
 	    err, PAI_REASON_BACKEND, NULL, "the sandbox of '%s' keeps disappearing", s->key);

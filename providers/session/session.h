@@ -87,8 +87,6 @@ int pai_sessions_new(struct pai_provider *take_provider, struct pai_store *take_
 void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms);
 struct pai_provider *pai_sessions_provider(struct pai_sessions *m);
 struct pai_store *pai_sessions_store(struct pai_sessions *m);
-/* The manager's create options, for who lays others over them (pai create). */
-const struct pai_create_input *pai_sessions_create_options(struct pai_sessions *m);
 /* Foreign live sandboxes: lists the provider by metadata and remembers keys that this store doesn't
  * know (as LOST until adopted). Blocks; called at mount and on a timer, never because of a look. */
 int pai_sessions_discover(

@@ -70,6 +70,7 @@ struct pai_session {
 	enum pai_session_phase phase;
 	struct pai_env *env;
 	bool job;
+	size_t slot_wanted; /* resets, pauses and disposes that wait for the job's end */
 	struct pai_cancel *job_cancel;
 	uint64_t job_number, done_number; /* the one that runs, the one whose error this is */
 	struct pai_err done_err;
@@ -102,7 +103,6 @@ struct pai_sessions {
 	struct pai_pool *makers; /* creations: those who wait for one may fill `pool` */
 	struct pai_session_listener listener;
 	struct pai_create_options create;
-	struct pai_create_input create_input; /* the same, for callers */
 	uint64_t keepalive_ttl_ms, create_timeout_ms;
 	char *key_metadata, *create_program, *lock_dir;
 	bool portable, raw_ids;

@@ -68,8 +68,8 @@ static bool is_lost(struct use *u, struct pai_env *e, const struct pai_err *err)
 		   (pai_session_verify(u->s, e, u->call, &why) < 0 && why.code == PAI_E_NOT_FOUND));
 }
 
-/* *again: it may be tried once more. */
-static int try(struct use *u, bool *again, struct pai_err *err)
+/* `first`: why the first try failed, NULL in the first. *again: it may be tried once more. */
+static int try(struct use *u, const struct pai_err *first, bool *again, struct pai_err *err)
 {
 	pai_auto_env struct pai_env *e = NULL;
 	int r = pai_session_acquire_entered(u->s, u->how->flags, NULL, u->call, &e, err);
@@ -81,6 +81,11 @@ static int try(struct use *u, bool *again, struct pai_err *err)
 	if (!e) {
 		return pai_err_set(
 		    err, PAI_E_NOT_FOUND, "session '%s' has no live sandbox", u->s->key);
+	}
+	/* Asked again: a reset may have come while we waited for the replacement. */
+	if (first && !pai_session_is_unreset(u->s, &u->mark)) {
+		*err = *first;
+		return -first->errnum;
 	}
 	/* Told by the first use in it, and by those that were under way when it came. */
 	if (e->replaced &&
@@ -98,13 +103,15 @@ static int try(struct use *u, bool *again, struct pai_err *err)
 
 static int use_twice(struct use *u, struct pai_err *err)
 {
-	bool again;
+	bool again = false;
 	int r = begin(u, err);
 
-	r = r < 0 ? r : try(u, &again, err);
+	r = r < 0 ? r : try(u, NULL, &again, err);
 	if (r < 0 && again && pai_session_is_unreset(u->s, &u->mark)) {
+		struct pai_err first = *err;
+
 		*err = (struct pai_err)PAI_ERR_INIT;
-		r = try(u, &again, err);
+		r = try(u, &first, &again, err);
 	}
 	return r;
 }
@@ -164,29 +171,40 @@ static int begin_reset(struct pai_session *s, const struct pai_call *call,
 	return r;
 }
 
+/* Sweeps and records; nobody makes another in between, in any daemon of this host. */
+static int sweep_slot(struct pai_session *s, const struct pai_session_record *record,
+    const struct pai_call *call, struct pai_err *err)
+{
+	struct pai_store *store = s->m->store;
+	pai_auto_fd int lock_fd = -1;
+	struct pai_err why = PAI_ERR_INIT;
+	size_t killed = 0;
+	int r = pai_session_lock_file(s, "make", call, &lock_fd, err);
+
+	if (r < 0) {
+		return r;
+	}
+	r = pai_session_sweep(s, true, call, &killed, err);
+	if ((killed > 0 || (r == 0 && record->generation > 0)) &&
+	    store->ops->event(store, s->key, PAI_STORE_RESET, &record->identity, "", &why) < 0 &&
+	    r == 0) {
+		*err = why;
+		r = -why.errnum;
+	}
+	return r;
+}
+
 static int reset_exclusively(
     struct pai_session *s, const struct pai_call *call, struct pai_err *err)
 {
-	struct pai_store *store = s->m->store;
 	struct pai_session_record record;
-	size_t killed = 0;
 	bool nothing = false;
 	int r = begin_reset(s, call, &record, &nothing, err);
 
 	if (r < 0 || nothing) {
 		return r;
 	}
-	r = pai_session_sweep(s, true, call, &killed, err);
-	if (killed > 0 || (r == 0 && record.generation > 0)) {
-		struct pai_err why = PAI_ERR_INIT;
-
-		if (store->ops->event(store, s->key, PAI_STORE_RESET, &record.identity, "", &why) <
-			0 &&
-		    r == 0) {
-			*err = why;
-			r = -why.errnum;
-		}
-	}
+	r = sweep_slot(s, &record, call, err);
 	pai_session_release_slot(s);
 	return r;
 }
