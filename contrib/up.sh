@@ -11,6 +11,10 @@ up)
 	mkdir -p "$mnt"
 	if ! mountpoint -q "$mnt"; then
 		"$build/paifs" local "$mnt" -o host_commands
+		mountpoint -q "$mnt" || {
+			echo "up.sh: paifs ended without an error, but $mnt is not mounted" >&2
+			exit 1
+		}
 	fi
 	mkdir -p "$mnt/demo"
 	echo "written through the mount" >"$mnt/demo/hello.txt"
