@@ -150,7 +150,7 @@ Test(posix, thousands_of_directories_go_through_a_bounded_cache)
 {
 	struct pai_ws_at d[3000];
 	struct pai_ws_attr a;
-	char names[3000][8];
+	char names[3000][16];
 
 	for (int i = 0; i < 3000; i++) {
 		(void)snprintf(names[i], sizeof(names[i]), "d%d", i);
