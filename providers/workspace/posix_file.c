@@ -48,7 +48,8 @@ static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd)
 		(void)close(fd);
 		return error;
 	}
-	return pai_handles_add(&ws->handles, fd, req->flags & O_ACCMODE, false, &req->out.handle);
+	return pai_handles_add(
+	    &ws->handles, fd, req->flags & O_ACCMODE, &req->attr, &req->out.handle);
 }
 
 static int reopen(int path_fd, const struct pai_ws_req *req, int *ret_fd)
@@ -243,20 +244,17 @@ static struct pai_handle *file_of(struct pai_posix *ws, const struct pai_ws_req 
 int pai_posix_read(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	struct pai_handle *h = file_of(ws, req);
-	size_t done = 0;
-	ssize_t n = h ? 1 : 0;
+	int error = EBADF;
+	ssize_t n;
 
-	while (n > 0 && done < req->in.io.len) {
-		n = pread(h->fd, req->in.io.data + done, req->in.io.len - done,
-		    req->in.io.offset + (off_t)done);
-		done += n > 0 ? (size_t)n : 0;
+	/* Once: less than was asked for is the end of the file. */
+	if (h) {
+		n = pread(h->fd, req->in.io.data, req->in.io.len, req->in.io.offset);
+		error = n < 0 ? errno : 0;
+		req->out.len = n < 0 ? 0 : (size_t)n;
 	}
 	pai_handles_put(&ws->handles, h);
-	req->out.len = done;
-	if (!h) {
-		return EBADF;
-	}
-	return n < 0 && done == 0 ? errno : 0;
+	return error;
 }
 
 /* The position of the description is used for nothing but this: it tells where the bytes went. */

@@ -67,26 +67,23 @@ static int take_slot_locked(struct pai_handles *t, uint32_t *ret)
 	return 0;
 }
 
-int pai_handles_add(
-    struct pai_handles *t, int take_fd, uint32_t access, bool is_dir, uint64_t *ret_number)
+int pai_handles_add(struct pai_handles *t, int take_fd, uint32_t access,
+    const struct pai_ws_attr *attr, uint64_t *ret_number)
 {
 	struct pai_handle *h = calloc(1, sizeof(*h));
-	struct stat st;
 	uint32_t slot;
 	int error;
 
-	if (!h || fstat(take_fd, &st) < 0) {
-		error = h ? errno : ENOMEM;
+	if (!h) {
 		(void)close(take_fd);
-		free(h);
-		return error;
+		return ENOMEM;
 	}
 	h->fd = take_fd;
 	h->refs = 1;
 	h->access = access;
-	h->is_dir = is_dir;
-	h->ino = st.st_ino;
-	h->dev = st.st_dev;
+	h->is_dir = S_ISDIR(attr->mode);
+	h->ino = attr->id.ino;
+	h->dev = attr->id.dev;
 	(void)pthread_mutex_init(&h->lock, NULL);
 	(void)pthread_mutex_lock(&t->lock);
 	error = take_slot_locked(t, &slot);

@@ -39,9 +39,10 @@ struct pai_handles {
 
 void pai_handles_init(struct pai_handles *t);
 void pai_handles_fini(struct pai_handles *t); /* closes what was never released */
-/* Takes fd, in every case. ENOMEM, ENFILE; 0 with *ret_number, which is never 0. */
-int pai_handles_add(
-    struct pai_handles *t, int take_fd, uint32_t access, bool is_dir, uint64_t *ret_number);
+/* Takes fd, in every case; `attr` is of its file. ENOMEM, ENFILE; 0 with *ret_number, which is
+ * never 0. */
+int pai_handles_add(struct pai_handles *t, int take_fd, uint32_t access,
+    const struct pai_ws_attr *attr, uint64_t *ret_number);
 /* Held until pai_handles_put(), or NULL: no such handle. */
 struct pai_handle *pai_handles_get(struct pai_handles *t, uint64_t number);
 void pai_handles_put(struct pai_handles *t, struct pai_handle *h); /* NULL is fine */

@@ -185,5 +185,5 @@ int pai_posix_opendir(struct pai_posix *ws, struct pai_ws_req *req)
 	if (fd < 0) {
 		return errno;
 	}
-	return pai_handles_add(&ws->handles, fd, O_RDONLY, true, &req->out.handle);
+	return pai_handles_add(&ws->handles, fd, O_RDONLY, &req->attr, &req->out.handle);
 }
