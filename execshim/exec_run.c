@@ -264,9 +264,10 @@ static void on_signal(struct run *r, int signo)
 	case SIGWINCH:
 		if (r->o->tty) {
 			send_size(r);
-			break;
+		} else {
+			send_signal(r, signo);
 		}
-		/* fall through */
+		break;
 	default:
 		send_signal(r, signo);
 	}
