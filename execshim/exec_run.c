@@ -3,7 +3,7 @@
  * Nothing blocks but a write to a file. Bytes from the socket are written from the buffer they
  * were received in; only what a pipe does not take at once is copied.
  *
- * States, by fields of struct run:
+ * States, by fields of struct pai_exec_state:
  *   sent      EXEC is out                     a fatal signal cancels and is died of
  *   started   STARTED has come                signals go to the command
  *   ended     EXIT, FAILED or ERROR has come  stdin is no longer read
@@ -29,13 +29,11 @@
 #include <unistd.h>
 
 #include "execshim/caller.h"
-#include "execshim/sink.h"
+#include "execshim/exec_state.h"
 #include "execshim/tty.h"
 #include "providers/base/clock.h"
-#include "providers/base/printable.h"
 #include "providers/wire/control_msg.h"
 
-#define EXEC_ID 1u
 /* Credit is returned in quarters of a window: the sender never runs dry, frames stay few. */
 #define CREDIT_STEP (PAI_EXEC_WINDOW / 4)
 #define SINK_MAX (3u * PAI_EXEC_WINDOW) /* a window, behind what has been written of the last */
@@ -48,25 +46,6 @@
 
 static const int forwarded[] = {
     SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
-
-struct run {
-	const struct pai_exec_options *o;
-	const struct pai_target *t;
-	struct pai_client *c;
-	struct pai_exec_result *result;
-	struct pai_sink sinks[2]; /* stdout, stderr */
-	uint64_t granted[2];      /* what the daemon may have sent on each so far */
-	int signal_fd;
-	sigset_t old_mask;
-	bool reads_stdin;
-	uint64_t stdin_credit;
-	bool started, ended, over, quit;
-	bool is_resized; /* before the start */
-	bool said_int;   /* INT was ours too: a shell's loop must see that we died of it */
-	unsigned fatal_count;
-	struct pai_exec_exit exit;
-	uint64_t give_up_ms, probe_ms;
-};
 
 void pai_exec_result_fini(struct pai_exec_result *r)
 {
@@ -100,7 +79,7 @@ static bool is_stdin_worth_reading(void)
 	       !(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3));
 }
 
-static void fail(struct run *r, enum pai_exec_ending ending, const struct pai_err *err)
+static void fail(struct pai_exec_state *r, enum pai_exec_ending ending, const struct pai_err *err)
 {
 	r->result->ending = ending;
 	r->result->code = 125;
@@ -109,12 +88,12 @@ static void fail(struct run *r, enum pai_exec_ending ending, const struct pai_er
 }
 
 /* A failure of ours or of the connection while a command may be running. */
-static void lose(struct run *r, const struct pai_err *err)
+static void lose(struct pai_exec_state *r, const struct pai_err *err)
 {
 	fail(r, PAI_ENDED_UNKNOWN, err);
 }
 
-static void send_or_lose(struct run *r, int put)
+void pai_exec_send_or_lose(struct pai_exec_state *r, int put)
 {
 	struct pai_err err = PAI_ERR_INIT;
 
@@ -124,24 +103,19 @@ static void send_or_lose(struct run *r, int put)
 	}
 }
 
-static void cancel(struct run *r)
+static void cancel(struct pai_exec_state *r)
 {
 	if (r->give_up_ms == PAI_NO_DEADLINE && !r->ended && !r->over) {
-		send_or_lose(r, pai_exec_put_empty(pai_client_out(r->c), EXEC_ID, PAI_MSG_CANCEL));
+		pai_exec_send_or_lose(
+		    r, pai_exec_put_empty(pai_client_out(r->c), PAI_EXEC_ID, PAI_MSG_CANCEL));
 		r->give_up_ms = pai_deadline_in(CONFIRM_MS);
 		r->reads_stdin = false;
 	}
 }
 
-/* One line of ours between the command's; a raw terminal needs the carriage return. */
-static void say(const char *text)
-{
-	(void)dprintf(STDERR_FILENO, "pai-exec: %s%s\n", text, pai_tty_is_raw() ? "\r" : "");
-}
-
 /* ---- signals ---- */
 
-static void send_size(struct run *r)
+void pai_exec_send_size(struct pai_exec_state *r)
 {
 	uint16_t rows;
 	uint16_t columns;
@@ -151,20 +125,22 @@ static void send_size(struct run *r)
 		return;
 	}
 	(void)pai_tty_size(&rows, &columns);
-	send_or_lose(r, pai_exec_put_resize(pai_client_out(r->c), EXEC_ID, rows, columns));
+	pai_exec_send_or_lose(
+	    r, pai_exec_put_resize(pai_client_out(r->c), PAI_EXEC_ID, rows, columns));
 }
 
-static void send_signal(struct run *r, int signo)
+static void send_signal(struct pai_exec_state *r, int signo)
 {
 	int wire = pai_signal_to_wire(signo);
 
 	if (wire > 0 && r->started && !r->ended && !r->over) {
-		send_or_lose(r, pai_exec_put_signal(pai_client_out(r->c), EXEC_ID, (uint8_t)wire));
+		pai_exec_send_or_lose(
+		    r, pai_exec_put_signal(pai_client_out(r->c), PAI_EXEC_ID, (uint8_t)wire));
 	}
 }
 
 /* The command has been told; now we stop as any program would, and the shell sees it. */
-static void stop_here(struct run *r)
+static void stop_here(struct pai_exec_state *r)
 {
 	bool was_raw = pai_tty_is_raw();
 	sigset_t stop;
@@ -182,21 +158,21 @@ static void stop_here(struct run *r)
 	(void)sigprocmask(SIG_BLOCK, &stop, NULL);
 	if (was_raw) {
 		pai_tty_raw(STDIN_FILENO);
-		send_size(r);
+		pai_exec_send_size(r);
 	}
 	/* Also when the kernel did not let an orphan stop: the command must not stay stopped. */
 	send_signal(r, SIGCONT);
 }
 
 /* Whether the daemon still answers anybody. */
-static bool is_daemon_alive(const struct run *r, struct pai_err *err)
+static bool is_daemon_alive(const struct pai_exec_state *r, struct pai_err *err)
 {
 	pai_auto_client struct pai_client *other = NULL;
 
 	return pai_target_open(r->t, "pai-exec", false, &other, err) == 0;
 }
 
-static void probe(struct run *r)
+static void probe(struct pai_exec_state *r)
 {
 	struct pai_err err = PAI_ERR_INIT;
 
@@ -206,7 +182,7 @@ static void probe(struct run *r)
 	r->probe_ms = pai_deadline_in(PROBE_MS);
 }
 
-static void on_fatal(struct run *r, int signo)
+static void on_fatal(struct pai_exec_state *r, int signo)
 {
 	r->fatal_count++;
 	r->said_int = r->said_int || signo == SIGINT;
@@ -228,14 +204,14 @@ static void on_fatal(struct run *r, int signo)
 }
 
 /* Before the start there is nobody to tell, and the daemon would take any signal for a cancel. */
-static void on_early(struct run *r, int signo)
+static void on_early(struct pai_exec_state *r, int signo)
 {
 	switch (signo) {
 	case SIGTSTP:
 		stop_here(r);
 		break;
 	case SIGWINCH:
-		send_size(r);
+		pai_exec_send_size(r);
 		break;
 	case SIGCONT:
 		break;
@@ -244,7 +220,7 @@ static void on_early(struct run *r, int signo)
 	}
 }
 
-static void on_signal(struct run *r, int signo)
+static void on_signal(struct pai_exec_state *r, int signo)
 {
 	if (!r->started && !r->over) {
 		on_early(r, signo);
@@ -263,7 +239,7 @@ static void on_signal(struct run *r, int signo)
 		break;
 	case SIGWINCH:
 		if (r->o->tty) {
-			send_size(r);
+			pai_exec_send_size(r);
 		} else {
 			send_signal(r, signo);
 		}
@@ -273,7 +249,7 @@ static void on_signal(struct run *r, int signo)
 	}
 }
 
-static void read_signals(struct run *r)
+static void read_signals(struct pai_exec_state *r)
 {
 	struct signalfd_siginfo info;
 
@@ -283,7 +259,7 @@ static void read_signals(struct run *r)
 }
 
 /* Signals that were ignored stay ignored: nohup, and background jobs of plain shells. */
-static int open_signals(struct run *r, struct pai_err *err)
+static int open_signals(struct pai_exec_state *r, struct pai_err *err)
 {
 	sigset_t set;
 
@@ -302,228 +278,9 @@ static int open_signals(struct run *r, struct pai_err *err)
 	return r->signal_fd < 0 ? pai_err_sys(err, "signalfd") : 0;
 }
 
-/* ---- frames from the daemon ---- */
-
-static int bad_frame(struct pai_err *err, const char *what)
-{
-	return pai_err_set(err, PAI_E_PROTOCOL, "the daemon sent %s", what);
-}
-
-static int on_output(struct run *r, int stream, struct pai_view data, struct pai_err *err)
-{
-	struct pai_sink *s = &r->sinks[stream - 1];
-
-	if (r->ended || s->received + data.len > r->granted[stream - 1]) {
-		return bad_frame(err, r->ended ? "output after the end" : "more than it may");
-	}
-	if (pai_sink_put(s, data.data, data.len) < 0) {
-		return pai_err_no_memory(err);
-	}
-	return 0;
-}
-
-static int on_started(struct run *r, struct pai_view payload, struct pai_err *err)
-{
-	uint32_t pid;
-	uint32_t credit;
-
-	if (r->ended || r->started || pai_exec_get_started(payload, &pid, &credit) < 0) {
-		return bad_frame(err, "a bad STARTED");
-	}
-	r->started = true;
-	r->stdin_credit = credit;
-	if (r->o->tty && r->is_resized) {
-		send_size(r);
-	}
-	if (r->o->detach) {
-		(void)dprintf(STDOUT_FILENO, "%u\n", pid);
-		r->result->ending = PAI_ENDED_DETACHED;
-		r->over = true;
-	}
-	return 0;
-}
-
-static int on_credit(struct run *r, struct pai_view payload, struct pai_err *err)
-{
-	uint8_t stream;
-	uint32_t bytes;
-
-	if (pai_exec_get_credit(payload, &stream, &bytes) < 0 || stream != 0) {
-		return bad_frame(err, "a bad CREDIT");
-	}
-	r->stdin_credit += bytes;
-	return 0;
-}
-
-static void take_exit(struct run *r)
-{
-	struct pai_exec_result *res = r->result;
-
-	res->ending = PAI_ENDED_EXITED;
-	res->code = 125;
-	switch (r->exit.kind) {
-	case PAI_EXIT_CODE:
-		res->code = r->exit.value & 0xff;
-		break;
-	case PAI_EXIT_SIGNAL:
-		res->code = (128 + r->exit.value) & 0xff;
-		/* A shell leaves its loop only for a child that died of ^C; $? is the same. */
-		res->die_of = r->exit.value == SIGINT && r->said_int ? SIGINT : res->die_of;
-		break;
-	case PAI_EXIT_TIMEOUT:
-		res->code = 124;
-		(void)pai_err_command_timeout(&res->err, r->o->timeout_ms);
-		break;
-	case PAI_EXIT_OUTPUT_LIMIT:
-		(void)pai_err_limit(
-		    &res->err, PAI_E_OUTPUT_LIMIT, r->o->max_output_bytes, "output");
-		break;
-	case PAI_EXIT_CANCELLED:
-		(void)pai_err_set(&res->err, PAI_E_CANCELLED, "cancelled; the command was killed");
-		break;
-	case PAI_EXIT_UNKNOWN:
-		res->ending = PAI_ENDED_UNKNOWN;
-		(void)pai_err_unavailable(
-		    &res->err, PAI_REASON_TRANSPORT, NULL, "the command's end was not confirmed");
-		break;
-	}
-}
-
-static int on_exit_frame(struct run *r, struct pai_view payload, struct pai_err *err)
-{
-	if (r->ended || pai_exec_get_exit(payload, &r->exit) < 0) {
-		return bad_frame(err, "a bad EXIT");
-	}
-	if (r->exit.kind != PAI_EXIT_UNKNOWN && (r->exit.stdout_bytes != r->sinks[0].received ||
-						    r->exit.stderr_bytes != r->sinks[1].received)) {
-		return bad_frame(err, "an EXIT that counts other bytes than came");
-	}
-	r->ended = true;
-	take_exit(r);
-	return 0;
-}
-
-static int on_failed(struct run *r, struct pai_view payload, struct pai_err *err)
-{
-	static const int codes[] = {[PAI_FAIL_NOT_FOUND] = 127,
-	    [PAI_FAIL_EXEC] = 126,
-	    [PAI_FAIL_CWD] = 125,
-	    [PAI_FAIL_REFUSED] = 125};
-	enum pai_exec_fail_phase phase;
-	char message[256];
-	int errnum;
-
-	if (r->ended || pai_exec_get_failed(payload, &phase, &errnum, message) < 0) {
-		return bad_frame(err, "a bad FAILED");
-	}
-	r->ended = true;
-	/* After STARTED it is a second start that failed: the first may have left something. */
-	r->result->ending = r->started ? PAI_ENDED_UNKNOWN : PAI_ENDED_NOT_STARTED;
-	r->result->code = r->started ? 125 : codes[phase];
-	(void)pai_err_set(&r->result->err, PAI_E_SYS, "%s: %s", r->o->argv[0],
-	    phase == PAI_FAIL_NOT_FOUND ? "not found in the sandbox" : message);
-	r->result->err.errnum = errnum ? errnum : EIO;
-	return 0;
-}
-
-static int parse_object(struct pai_view v, struct pai_json **ret, struct pai_err *err)
-{
-	int r = pai_json_parse(v.data, v.len, PAI_CLIENT_JSON_DEPTH, ret, err);
-
-	return r < 0 ? pai_err_wrap(err, "the daemon's message") : 0;
-}
-
-static int on_error(struct run *r, struct pai_view payload, struct pai_err *err)
-{
-	pai_auto_json struct pai_json *obj = NULL;
-	const char *outcome;
-	int parsed = parse_object(payload, &obj, err);
-
-	if (parsed < 0) {
-		return parsed;
-	}
-	if (r->ended) {
-		return bad_frame(err, "an ERROR after the end");
-	}
-	outcome = pai_json_str(obj, "outcome");
-	(void)pai_json_to_err(obj, &r->result->err);
-	r->ended = true;
-	r->result->code = 125;
-	r->result->ending = (outcome && strcmp(outcome, "unknown") == 0) || r->started
-				? PAI_ENDED_UNKNOWN
-				: PAI_ENDED_NOT_STARTED;
-	return 0;
-}
-
-static int on_notice(struct run *r, struct pai_view payload, struct pai_err *err)
-{
-	pai_auto_json struct pai_json *obj = NULL;
-	int parsed = parse_object(payload, &obj, err);
-
-	if (parsed == 0 && !r->o->quiet && pai_json_bool(obj, "environmentReset", false)) {
-		say("the environment was reset: earlier files and processes of this session are "
-		    "gone");
-	}
-	return parsed;
-}
-
-static int on_status(struct run *r, struct pai_view payload, struct pai_err *err)
-{
-	pai_auto_json struct pai_json *obj = NULL;
-	int parsed = parse_object(payload, &obj, err);
-
-	if (parsed < 0) {
-		return parsed;
-	}
-	if (!r->ended) {
-		return bad_frame(err, "a STATUS before the end");
-	}
-	r->result->status = strndup(payload.data, payload.len);
-	if (!r->result->status) {
-		return pai_err_no_memory(err);
-	}
-	r->over = true;
-	return 0;
-}
-
-static int on_frame(struct run *r, const struct pai_frame *f, struct pai_err *err)
-{
-	uint64_t taken;
-
-	if (f->id != EXEC_ID) {
-		return bad_frame(err, "an answer to something else");
-	}
-	switch (f->type) {
-	case PAI_MSG_STDOUT:
-		return on_output(r, 1, f->payload, err);
-	case PAI_MSG_STDERR:
-		return on_output(r, 2, f->payload, err);
-	case PAI_MSG_STARTED:
-		return on_started(r, f->payload, err);
-	case PAI_MSG_CREDIT:
-		return on_credit(r, f->payload, err);
-	case PAI_MSG_STDIN_TAKEN:
-		return pai_exec_get_stdin_taken(f->payload, &taken) < 0
-			   ? bad_frame(err, "a bad STDIN_TAKEN")
-			   : 0;
-	case PAI_MSG_EXIT:
-		return on_exit_frame(r, f->payload, err);
-	case PAI_MSG_FAILED:
-		return on_failed(r, f->payload, err);
-	case PAI_MSG_ERROR:
-		return on_error(r, f->payload, err);
-	case PAI_MSG_NOTICE:
-		return on_notice(r, f->payload, err);
-	case PAI_MSG_STATUS:
-		return on_status(r, f->payload, err);
-	default:
-		return bad_frame(err, "a message that has no place here");
-	}
-}
-
 /* ---- the loop ---- */
 
-static void read_socket(struct run *r)
+static void read_socket(struct pai_exec_state *r)
 {
 	struct pai_err err = PAI_ERR_INIT;
 	struct pai_frame frame;
@@ -531,25 +288,25 @@ static void read_socket(struct run *r)
 
 	while (got > 0 && !r->over) {
 		got = pai_client_next(r->c, &frame, &err);
-		got = got > 0 && on_frame(r, &frame, &err) < 0 ? -1 : got;
+		got = got > 0 && pai_exec_on_frame(r, &frame, &err) < 0 ? -1 : got;
 	}
 	if (got < 0 && !r->over) {
 		lose(r, &err);
 	}
 }
 
-static void read_stdin(struct run *r)
+static void read_stdin(struct pai_exec_state *r)
 {
 	struct pai_buf *out = pai_client_out(r->c);
 	size_t room =
 	    r->stdin_credit < PAI_FRAME_DATA_MAX ? (size_t)r->stdin_credit : PAI_FRAME_DATA_MAX;
 	size_t before = out->len;
-	ssize_t begun = pai_frame_begin(out, PAI_MSG_STDIN, EXEC_ID);
+	ssize_t begun = pai_frame_begin(out, PAI_MSG_STDIN, PAI_EXEC_ID);
 	int put = begun < 0 ? (int)begun : pai_buf_reserve(out, room);
 	ssize_t n;
 
 	if (put < 0) {
-		send_or_lose(r, put);
+		pai_exec_send_or_lose(r, put);
 		return;
 	}
 	n = read(STDIN_FILENO, out->data + out->len, room);
@@ -557,7 +314,7 @@ static void read_stdin(struct run *r)
 		out->len += (size_t)n;
 		r->stdin_credit -= (uint64_t)n;
 		r->result->stdin_bytes += (unsigned long long)n;
-		send_or_lose(r, pai_frame_end(out, begun));
+		pai_exec_send_or_lose(r, pai_frame_end(out, begun));
 		return;
 	}
 	out->len = before;
@@ -566,24 +323,24 @@ static void read_stdin(struct run *r)
 	}
 	/* The end, or a stdin that fails (EIO of a lost terminal): there will be no more. */
 	r->reads_stdin = false;
-	send_or_lose(r, pai_exec_put_empty(out, EXEC_ID, PAI_MSG_STDIN_EOF));
+	pai_exec_send_or_lose(r, pai_exec_put_empty(out, PAI_EXEC_ID, PAI_MSG_STDIN_EOF));
 }
 
-static void grant_credit(struct run *r)
+static void grant_credit(struct pai_exec_state *r)
 {
 	for (uint8_t i = 0; i < 2 && !r->ended && !r->over; i++) {
 		uint32_t bytes = pai_sink_credit(&r->sinks[i], CREDIT_STEP);
 
 		if (bytes > 0) {
 			r->granted[i] += bytes;
-			send_or_lose(r, pai_exec_put_credit(pai_client_out(r->c), EXEC_ID,
-					    (uint8_t)(i + 1), bytes));
+			pai_exec_send_or_lose(r, pai_exec_put_credit(pai_client_out(r->c),
+						     PAI_EXEC_ID, (uint8_t)(i + 1), bytes));
 		}
 	}
 }
 
 /* A reader that has gone ends the command, as SIGPIPE would. */
-static void check_sinks(struct run *r)
+static void check_sinks(struct pai_exec_state *r)
 {
 	for (size_t i = 0; i < 2; i++) {
 		int failed = r->sinks[i].failed;
@@ -598,7 +355,7 @@ static void check_sinks(struct run *r)
 	}
 }
 
-static void flush(struct run *r)
+static void flush(struct pai_exec_state *r)
 {
 	struct pai_err err = PAI_ERR_INIT;
 
@@ -609,12 +366,12 @@ static void flush(struct run *r)
 	}
 }
 
-static bool is_drained(const struct run *r)
+static bool is_drained(const struct pai_exec_state *r)
 {
 	return pai_sink_pending(&r->sinks[0]) == 0 && pai_sink_pending(&r->sinks[1]) == 0;
 }
 
-static void check_time(struct run *r)
+static void check_time(struct pai_exec_state *r)
 {
 	struct pai_err err = PAI_ERR_INIT;
 
@@ -630,7 +387,7 @@ static void check_time(struct run *r)
 	}
 }
 
-static int poll_timeout(const struct run *r)
+static int poll_timeout(const struct pai_exec_state *r)
 {
 	uint64_t wake = r->give_up_ms;
 
@@ -640,7 +397,7 @@ static int poll_timeout(const struct run *r)
 	return r->over ? -1 : pai_deadline_poll_ms(wake);
 }
 
-static void turn(struct run *r)
+static void turn(struct pai_exec_state *r)
 {
 	bool wants_stdin = r->reads_stdin && r->started && !r->ended && !r->over &&
 			   r->stdin_credit > 0 && pai_client_pending(r->c) < OUT_HIGH;
@@ -677,7 +434,7 @@ static void turn(struct run *r)
 	check_time(r);
 }
 
-static int put_exec(struct run *r, struct pai_err *err)
+static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 {
 	pai_auto_free char **env = calloc(r->o->env.count + 1, sizeof(*env));
 	struct pai_control_exec e = {
@@ -704,7 +461,7 @@ static int put_exec(struct run *r, struct pai_err *err)
 	e.start.flags = (r->o->tty ? PAI_START_PTY : 0) | (r->o->detach ? PAI_START_DETACH : 0) |
 			(r->reads_stdin ? PAI_START_STDIN : 0) | (is_merged ? PAI_START_MERGED : 0);
 	(void)pai_tty_size(&e.start.rows, &e.start.columns);
-	put = put ? put : pai_control_put_exec(pai_client_out(r->c), EXEC_ID, &e);
+	put = put ? put : pai_control_put_exec(pai_client_out(r->c), PAI_EXEC_ID, &e);
 	for (size_t i = 0; env && env[i]; i++) {
 		free(env[i]);
 	}
@@ -716,7 +473,7 @@ static int put_exec(struct run *r, struct pai_err *err)
 }
 
 /* A write of ours that failed is our failure, unless it is a reader's that went away. */
-static void take_sink_failure(struct run *r)
+static void take_sink_failure(struct pai_exec_state *r)
 {
 	for (size_t i = 0; i < 2; i++) {
 		int failed = r->sinks[i].failed;
@@ -736,7 +493,7 @@ void pai_exec_run(const struct pai_exec_options *o, const struct pai_target *t,
     struct pai_client *c, struct pai_exec_result *ret)
 {
 	struct pai_err err = PAI_ERR_INIT;
-	struct run r = {
+	struct pai_exec_state r = {
 	    .o = o,
 	    .t = t,
 	    .c = c,
