@@ -397,6 +397,10 @@ static void ended_failed(struct pai_bridge *b)
 
 	/* The first attempt had begun, in an environment that is gone. */
 	b->is_unknown = b->told_started;
+	if (b->phase == PAI_FAIL_CWD) {
+		(void)pai_err_errno(
+		    &b->error, b->error.errnum, "working directory '%s'", b->start.cwd);
+	}
 	if (pai_exec_put_failed(&frame, b->id, b->phase, b->error.errnum, b->error.msg) == 0) {
 		pai_conn_send(b->conn, &frame);
 	}
@@ -544,6 +548,15 @@ static bool leave_lost(struct pai_bridge *b, const struct pai_call *call)
 	return true;
 }
 
+static int check_unreset(const struct pai_bridge *b, struct pai_err *err)
+{
+	if (pai_session_is_unreset(b->session, &b->mark)) {
+		return 0;
+	}
+	return pai_err_set(err, PAI_E_RESET,
+	    "the session was reset or killed meanwhile: the command is not started again");
+}
+
 /* In the first attempt a killed key is made anew: the user asks for it. Not in the second: the kill
  * may be what ended the first. */
 static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai_err *err)
@@ -555,7 +568,10 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 	if (!b->session && pai_sessions_handle(c->config.sessions, b->key, &b->session, err) < 0) {
 		return -err->errnum;
 	}
-	if (b->attempts == 1 && pai_session_mark(b->session, &b->mark, err) < 0) {
+	/* Asked before, so that no sandbox is made in vain, and after: another daemon's reset that
+	 * was under way has ended then. */
+	if (b->attempts == 1 ? pai_session_mark(b->session, &b->mark, err) < 0
+			     : check_unreset(b, err) < 0) {
 		return -err->errnum;
 	}
 	if (pai_session_acquire(b->session, b->attempts == 1 ? PAI_ACQUIRE_REVIVE : 0, NULL, call,
@@ -563,9 +579,8 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 		return -err->errnum;
 	}
 	pai_env_busy(b->env, 1);
-	if (b->attempts > 1 && !pai_session_is_unreset(b->session, &b->mark)) {
-		return pai_err_set(err, PAI_E_RESET,
-		    "the session was reset while the command ran: it is not started again");
+	if (b->attempts > 1 && check_unreset(b, err) < 0) {
+		return -err->errnum;
 	}
 	if (b->attempts == 1) {
 		b->first = *pai_env_identity(b->env);
