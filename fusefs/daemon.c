@@ -145,20 +145,13 @@ static int open_ledger(
 {
 	pai_auto_free char *path = NULL;
 	pai_auto_free char *scope = ledger_scope(d->options, p);
-	bool was_damaged = false;
 
 	if (!scope || asprintf(&path, "%s/ledger.db", state_dir) < 0) {
 		path = NULL;
 		return pai_err_no_memory(err);
 	}
-	if (pai_ledger_open(path, scope, &was_damaged, &d->ledger, err) < 0) {
+	if (pai_ledger_open(path, scope, NULL, &d->ledger, err) < 0) {
 		return pai_err_wrap(err, "ledger");
-	}
-	if (was_damaged) {
-		pai_log_warn("ledger",
-		    "%s was damaged: it has been set aside and is rebuilt from the provider; kills "
-		    "before now are forgotten",
-		    path);
 	}
 	return 0;
 }
