@@ -267,7 +267,8 @@ static void escape_source(const char *name, char *out, size_t cap)
 
 	for (; *name && used + 5 < cap; name++) {
 		if (strchr(" \t\n\\#", *name)) {
-			used += (size_t)snprintf(out + used, cap - used, "\\%03o", (unsigned char)*name);
+			used += (size_t)snprintf(
+			    out + used, cap - used, "\\%03o", (unsigned char)*name);
 		} else {
 			out[used++] = *name;
 		}
@@ -294,11 +295,29 @@ static bool find_mount(const struct pai_fs *fs, char dev[32])
 	return found;
 }
 
+/* symlinks=nofollow: the kernel shows every link's text and follows none. fusermount3 knows no such
+ * option. */
+static int refuse_links(struct pai_fs *fs, struct pai_err *err)
+{
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSYMFOLLOW};
+
+	if (fs->options.symlinks != PAI_FS_SYMLINKS_NOFOLLOW) {
+		return 0;
+	}
+	if (mount_setattr(AT_FDCWD, fs->mountpoint, AT_SYMLINK_NOFOLLOW, &attr, sizeof(attr)) < 0) {
+		return pai_err_sys(err, "symlinks=nofollow needs root and a kernel from 5.12 on");
+	}
+	return 0;
+}
+
 int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int r = check_device(err);
 
+	if (r == 0 && fs->options.symlinks == PAI_FS_SYMLINKS_NOFOLLOW && geteuid() != 0) {
+		r = pai_err_errno(err, EPERM, "symlinks=nofollow can be set by root only");
+	}
 	if (r == 0) {
 		r = repair(mountpoint, err);
 	}
@@ -323,6 +342,13 @@ int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 		fs->se = NULL;
 		return pai_err_errno(
 		    err, EPERM, "mounting at %s failed (libfuse says why above)", mountpoint);
+	}
+	r = refuse_links(fs, err);
+	if (r < 0) {
+		fuse_session_unmount(fs->se);
+		fuse_session_destroy(fs->se);
+		fs->se = NULL;
+		return r;
 	}
 	if (!find_mount(fs, fs->dev)) {
 		return pai_err_set(err, PAI_E_INTERNAL, "the mount is not in the mount table");

@@ -105,7 +105,12 @@ bool fs_may_cache_locked(
 
 static bool attributes_are_watched(const struct fs_node *n, const struct pai_ws_attr *attr)
 {
-	if (attr->flags & PAI_WS_UNWATCHED) {
+	const struct pai_fs_options *o = &n->session->fs->options;
+
+	/* Under a guard what is shown of a directory depends on what was seen in it, and of a link
+	 * on where it lies. */
+	if (attr->flags & PAI_WS_UNWATCHED || (o->git_guard && S_ISDIR(attr->mode)) ||
+	    (o->symlinks == PAI_FS_SYMLINKS_GUARDED && S_ISLNK(attr->mode))) {
 		return false;
 	}
 	/* The parent's watch tells of a file with one name. What changes inside a directory, and

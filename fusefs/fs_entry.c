@@ -42,8 +42,8 @@ struct fs_node *fs_entry_locked(struct fs_call *c, struct fs_node *dir, const ch
 	 * directory's did not. */
 	cache = fs_may_cache_locked(c, dir, c->victim == n ? n : NULL);
 	(void)fs_negative_take_locked(dir, name);
-	if (fs_is_git_name(name)) {
-		n->flags |= FS_NODE_BARE_GIT;
+	if (c->fs->options.git_guard) {
+		fs_note_git_locked(dir, n);
 	}
 	shown = fs_tell_locked(c, n, attr, cache, &e->attr_timeout);
 	e->ino = n->nodeid;

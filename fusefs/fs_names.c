@@ -21,9 +21,34 @@
 #define ENCODED "./.pai-link/"
 #define LINK_TEXT_MAX (3 * 4096 + 64)
 
-bool fs_is_git_name(const char *name)
+/*
+ * A bare repository is known by what git itself looks for (HEAD, objects, refs) just before it asks
+ * who owns the directory; directories' attributes are not cached under the guard, so the answer is
+ * the guarded one.
+ */
+void fs_note_git_locked(struct fs_node *dir, struct fs_node *n)
 {
-	return strcmp(name, ".git") == 0;
+	static const struct {
+		const char *name;
+		uint32_t flag;
+	} marks[] = {
+	    {"HEAD", FS_NODE_HAS_HEAD},
+	    {"objects", FS_NODE_HAS_OBJECTS},
+	    {"refs", FS_NODE_HAS_REFS},
+	};
+	const uint32_t all = FS_NODE_HAS_HEAD | FS_NODE_HAS_OBJECTS | FS_NODE_HAS_REFS;
+
+	if (strcmp(n->name, ".git") == 0) {
+		n->flags |= FS_NODE_BARE_GIT;
+	}
+	for (size_t i = 0; i < PAI_COUNT(marks); i++) {
+		if (strcmp(n->name, marks[i].name) == 0) {
+			dir->flags |= marks[i].flag;
+		}
+	}
+	if ((dir->flags & all) == all) {
+		dir->flags |= FS_NODE_BARE_GIT;
+	}
 }
 
 int fs_link_depth(struct pai_fs *fs, const struct fs_node *n)
@@ -170,22 +195,34 @@ static const char *mapped_below(const char *shown, int depth)
 	return has_prefix(at, "../") ? NULL : at;
 }
 
+/* What the text would be the showing of, if it is one of ours. */
+static int candidate(struct pai_buf *b, const char *shown, int depth)
+{
+	const char *below = mapped_below(shown, depth);
+
+	if (below) {
+		return strcmp(below, ".") == 0 ? pai_buf_add_str(b, PAI_WORKSPACE)
+					       : pai_buf_printf(b, "%s/%s", PAI_WORKSPACE, below);
+	}
+	return has_prefix(shown, ENCODED) ? decode(b, shown + strlen(ENCODED))
+					  : pai_buf_add_str(b, shown);
+}
+
+/* Only what is shown exactly so is taken for a showing; all else is a text of the user's own. */
 int fs_link_store(const struct pai_fs *fs, const char *shown, int depth, char **ret)
 {
 	pai_auto_buf struct pai_buf b = PAI_BUF_INIT(LINK_TEXT_MAX);
-	const char *below = mapped_below(shown, depth);
-	int r;
+	pai_auto_free char *back = NULL;
+	int r = 0;
 
-	if (fs->options.symlinks != PAI_FS_SYMLINKS_GUARDED) {
-		r = pai_buf_add_str(&b, shown);
-	} else if (below) {
-		r = pai_buf_add_str(&b, PAI_WORKSPACE);
-		if (r == 0 && strcmp(below, ".") != 0) {
-			r = pai_buf_printf(&b, "/%s", below);
+	if (fs->options.symlinks == PAI_FS_SYMLINKS_GUARDED) {
+		r = candidate(&b, shown, depth);
+		if (r == 0) {
+			r = fs_link_show(fs, b.data ? b.data : "", depth, &back);
 		}
-	} else if (has_prefix(shown, ENCODED)) {
-		r = decode(&b, shown + strlen(ENCODED));
-	} else {
+	}
+	if (r == 0 && (!back || strcmp(back, shown) != 0)) {
+		pai_buf_clear(&b);
 		r = pai_buf_add_str(&b, shown);
 	}
 	*ret = r < 0 ? NULL : pai_buf_take(&b);

@@ -85,9 +85,13 @@ enum fs_node_flags {
 	FS_NODE_UNWATCHABLE = 1 << 5, /* watching was refused: nothing of it is cached */
 	FS_NODE_TOLD = 1 << 6,   /* `attr` is what the kernel was told last and may still believe */
 	FS_NODE_PROVEN = 1 << 7, /* the kernel's pages, if any, are right up to the last push */
-	FS_NODE_UNPROVEN = 1 << 8,  /* in env->unproven: pages that only a barrier makes right */
-	FS_NODE_GONE = 1 << 9,      /* no name is left; only open handles reach it */
-	FS_NODE_MADE = 1 << 10,     /* a special file that was made through this mount */
+	FS_NODE_UNPROVEN = 1 << 8, /* in env->unproven: pages that only a barrier makes right */
+	FS_NODE_GONE = 1 << 9,     /* no name is left; only open handles reach it */
+	FS_NODE_MADE = 1 << 10,    /* a special file that was made through this mount */
+	FS_NODE_HAS_HEAD =
+	    1 << 18, /* names seen in a directory: all three make it look like a repository */
+	FS_NODE_HAS_OBJECTS = 1 << 19,
+	FS_NODE_HAS_REFS = 1 << 20,
 	FS_NODE_BARE_GIT = 1 << 11, /* .git, or a directory that looks like a bare repository */
 	FS_NODE_WRITTEN =
 	    1
@@ -402,7 +406,9 @@ struct fs_node *fs_entry_locked(struct fs_call *c, struct fs_node *dir, const ch
 void fs_cred(struct fs_call *c);
 
 /* fs_names.c: what is shown of hostile names and links */
-bool fs_is_git_name(const char *name);
+/* An entry of `dir` was found: whether it, or dir by now, is something that a host git would take
+ * for a repository. */
+void fs_note_git_locked(struct fs_node *dir, struct fs_node *n);
 /* How many directories lie between the session's top and this object's own: where a relative link
  * starts. */
 int fs_link_depth(struct pai_fs *fs, const struct fs_node *n);
