@@ -60,7 +60,8 @@ static bool names_provider(const char *text)
 		if (strncmp(at, word, sizeof(word) - 1) == 0) {
 			at += sizeof(word) - 1;
 			at += strspn(at, " \t");
-			if (*at == '=' && at[1 + strspn(at + 1, " \t\r\n")]) {
+			at += *at == '=' ? 1 + strspn(at + 1, " \t") : strlen(at);
+			if (*at && !strchr("\r\n", *at)) {
 				return true;
 			}
 		}

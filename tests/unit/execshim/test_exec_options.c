@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARGS_MAX 16
+#define ARGS_MAX 32
 
 /* getopt wants writable words. */
 static int parse(const char *const words[], struct pai_exec_options *o, struct pai_err *err)
@@ -14,7 +14,7 @@ static int parse(const char *const words[], struct pai_exec_options *o, struct p
 	static char *argv[ARGS_MAX + 1];
 	int argc = 0;
 
-	for (; words[argc]; argc++) {
+	for (; words[argc] && argc < ARGS_MAX; argc++) {
 		(void)snprintf(copies[argc], sizeof(copies[argc]), "%s", words[argc]);
 		argv[argc] = copies[argc];
 	}

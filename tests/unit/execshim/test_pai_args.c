@@ -15,7 +15,7 @@ static int parse(const char *const words[], struct pai_args *a, struct pai_err *
 	int argc = 0;
 
 	cr_assert_not_null(cmd);
-	for (; words[argc]; argc++) {
+	for (; words[argc] && argc < ARGS_MAX; argc++) {
 		(void)snprintf(copies[argc], sizeof(copies[argc]), "%s", words[argc]);
 		argv[argc] = copies[argc];
 	}
