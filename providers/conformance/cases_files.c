@@ -8,7 +8,7 @@
 
 #define MIB (1u << 20)
 #define REPLACEMENTS 40
-#define READS_BESIDE 10
+#define READS_BESIDE 100
 #define REPLACE_MS 10000 /* a slow backend: as many as it manages */
 
 /* --- round trips --- */
@@ -368,13 +368,14 @@ static void a_reader_sees_the_old_or_the_new(struct pai_conf *c)
 {
 	struct pai_sandbox *sb = pai_conf_sandbox(c);
 	struct reader r = {.c = c, .sb = sb};
-	pai_auto_free char *data = malloc(MIB);
+	pai_auto_free char *data = malloc(2 * MIB);
 	const uint64_t until = pai_deadline_in(REPLACE_MS);
 	pthread_t thread;
 	bool wrote = true;
 
 	CONF_CHECK(c, data, "out of memory");
 	memset(data, 'a', MIB);
+	memset(data + MIB, 'b', MIB);
 	if (!sb || !pai_conf_write(c, sb, "f", data, MIB)) {
 		return;
 	}
@@ -383,8 +384,7 @@ static void a_reader_sees_the_old_or_the_new(struct pai_conf *c)
 	for (int i = 1; wrote && !pai_deadline_passed(until) &&
 			(i <= REPLACEMENTS || atomic_load(&r.reads) < READS_BESIDE);
 	     i++) {
-		memset(data, 'a' + i % 26, MIB);
-		wrote = pai_conf_write(c, sb, "f", data, MIB);
+		wrote = pai_conf_write(c, sb, "f", data + (i % 2) * MIB, MIB);
 	}
 	atomic_store(&r.stop, true);
 	(void)pthread_join(thread, NULL);

@@ -15,6 +15,7 @@
 #define EXIT_USAGE 2
 #define DEFAULT_CALL_S 30
 
+/* A further suite is a further line here. */
 static const struct pai_conformance_suite *const suites[] = {
     &pai_provider_suite,
     NULL,
@@ -28,6 +29,7 @@ static const char help[] =
     "1 a case failed, 2 it could not be run.\n"
     "\n"
     "  -o KEY=VALUE[,...]     options of the provider; KEY alone means KEY=1\n"
+    "  --suite NAME           only that suite: provider\n"
     "  --filter PATTERN       only the cases whose name matches (a shell pattern)\n"
     "  --list                 print the names of the cases and end\n"
     "  --json                 one JSON object a line instead of TAP\n"
@@ -117,7 +119,8 @@ static bool set_timeout(struct pai_conf_options *options, const char *text)
 }
 
 enum {
-	OPT_FILTER = 256,
+	OPT_SUITE = 256,
+	OPT_FILTER,
 	OPT_LIST,
 	OPT_JSON,
 	OPT_COMMAND,
@@ -129,6 +132,7 @@ enum {
 	OPT_HELP,
 };
 static const struct option long_options[] = {
+    {"suite", required_argument, NULL, OPT_SUITE},
     {"filter", required_argument, NULL, OPT_FILTER},
     {"list", no_argument, NULL, OPT_LIST},
     {"json", no_argument, NULL, OPT_JSON},
@@ -142,6 +146,16 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+static bool is_suite(const char *name)
+{
+	for (size_t i = 0; suites[i]; i++) {
+		if (strcmp(suites[i]->name, name) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* -1: go on; else the exit status. */
 static int take_option(struct arguments *a, int option)
 {
@@ -150,6 +164,9 @@ static int take_option(struct arguments *a, int option)
 		return add_options(&a->provider_options, optarg) < 0
 			   ? usage("-o expects KEY=VALUE[,KEY=VALUE...]", optarg)
 			   : -1;
+	case OPT_SUITE:
+		a->options.suite = optarg;
+		return is_suite(optarg) ? -1 : usage("no such suite", optarg);
 	case OPT_FILTER:
 		a->options.filter = optarg;
 		return -1;

@@ -206,6 +206,25 @@ static void sweep(struct pai_conf *c)
 }
 static const struct pai_conf_case sweep_case = {.name = "run/leaves_nothing_behind", .run = sweep};
 
+/* A provider that can't be opened is one error, not a failure of every case. It is opened in a
+ * process too: threads that it starts must not be there when the cases are forked. */
+static void open_only(struct pai_conf *c)
+{
+	(void)c;
+}
+static int check_open(
+    const struct pai_conf_options *options, const char *run_id, struct pai_err *err)
+{
+	static const struct pai_conf_case open_case = {.name = "run/open", .run = open_only};
+	struct verdict v = {0};
+	int r = run_case(&open_case, options, run_id, &v, err);
+
+	if (r == 0 && v.verdict == PAI_CONF_FAILED) {
+		r = pai_err_set(err, PAI_E_INPUT, "%s", v.message);
+	}
+	return r;
+}
+
 /* --- reports --- */
 
 static void report_json(
@@ -260,7 +279,32 @@ struct chosen {
 	const struct pai_conf_case *k;
 };
 
-/* The cases that the filter lets through, in order; the caller frees. */
+static bool choose_one(
+    const char *suite, const struct pai_conf_case *k, struct chosen **all, size_t *count)
+{
+	struct chosen *bigger = realloc(*all, (*count + 1) * sizeof(*bigger));
+
+	if (!bigger) {
+		return false;
+	}
+	*all = bigger;
+	bigger[(*count)++] = (struct chosen){suite, k};
+	return true;
+}
+
+static bool choose_table(const char *suite, const struct pai_conf_case *table,
+    const struct pai_conf_options *options, struct chosen **all, size_t *count)
+{
+	for (const struct pai_conf_case *k = table; k->name; k++) {
+		if (is_wanted(options, k) && !choose_one(suite, k, all, count)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The cases that the options let through, in order, freed by the caller; NULL: none, or no
+ * memory. */
 static struct chosen *choose(const struct pai_conformance_suite *const suites[],
     const struct pai_conf_options *options, size_t *ret_count)
 {
@@ -268,20 +312,14 @@ static struct chosen *choose(const struct pai_conformance_suite *const suites[],
 	size_t n = 0;
 
 	for (size_t s = 0; suites[s]; s++) {
+		if (options->suite && strcmp(options->suite, suites[s]->name) != 0) {
+			continue;
+		}
 		for (size_t t = 0; suites[s]->tables[t]; t++) {
-			for (const struct pai_conf_case *k = suites[s]->tables[t]; k->name; k++) {
-				struct chosen *bigger;
-
-				if (!is_wanted(options, k)) {
-					continue;
-				}
-				bigger = realloc(all, (n + 1) * sizeof(*all));
-				if (!bigger) {
-					free(all);
-					return NULL;
-				}
-				all = bigger;
-				all[n++] = (struct chosen){suites[s]->name, k};
+			if (!choose_table(
+				suites[s]->name, suites[s]->tables[t], options, &all, &n)) {
+				free(all);
+				return NULL;
 			}
 		}
 	}
@@ -337,6 +375,9 @@ int pai_conformance_run(const struct pai_conformance_suite *const suites[],
 	}
 	(void)snprintf(run_id, sizeof(run_id), "%016" PRIx64, number);
 	*totals = (struct pai_conf_totals){0};
+	if (check_open(options, run_id, err) < 0) {
+		return -err->errnum;
+	}
 	if (!options->json) {
 		(void)fprintf(out, "1..%zu\n", n + 1);
 	}

@@ -43,6 +43,7 @@ struct pai_conf_options {
 	const char *provider; /* name or path, for pai_provider_open() */
 	const struct pai_strmap *provider_options;
 	struct pai_conf_commands commands;
+	const char *suite;         /* its name; NULL: all */
 	const char *filter;        /* fnmatch(3) pattern over case names; NULL: all */
 	uint64_t call_ms;          /* deadline of one call; a case has four times that */
 	const char *break_command; /* host commands that make the backend unreachable, and */
