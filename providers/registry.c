@@ -12,9 +12,6 @@
 #include "providers/provider.h"
 #include "providers/provider_ops.h"
 
-/* Weak until providers/local is in the tree. */
-extern const struct pai_provider_plugin pai_local_plugin __attribute__((weak));
-
 static const struct pai_provider_plugin *const builtins[] = {
     &pai_local_plugin,
     &pai_memory_plugin,
@@ -30,7 +27,7 @@ const char *const *pai_provider_names(void)
 static const struct pai_provider_plugin *find_builtin(const char *name)
 {
 	for (size_t i = 0; i < PAI_COUNT(builtins); i++) {
-		if (builtins[i] && strcmp(builtins[i]->name, name) == 0) {
+		if (strcmp(builtins[i]->name, name) == 0) {
 			return builtins[i];
 		}
 	}

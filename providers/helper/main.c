@@ -3,7 +3,7 @@
  *
  *   pai-helper supervise FD-OPTIONS [--workspace DIR]   the supervisor (supervisor.h)
  *   pai-helper launch -- PROGRAM ARG...                 starts PROGRAM in a session of its own as
- *                                                       nobody's child, with the descriptors 0-9
+ *                                                       nobody's child, with the descriptors 0-15
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #include "providers/helper/supervisor.h"
 
-#define LAUNCH_FIRST_CLOSED 10
+#define LAUNCH_FIRST_CLOSED 16
 
 static int usage(void)
 {

@@ -1,0 +1,332 @@
+/*
+ * What a sandbox's commands see of the host, said to bubblewrap.
+ *
+ * network none: a list of what is shown, not of what is hidden: the system's programs and /etc,
+ * read-only; everything else is its own. So no socket of the host has a path in there, whatever
+ * the host runs. As root the capabilities go that reach past file ownership, and the kernel's
+ * switches in /proc/sys are read-only: root's uid alone would open them.
+ *
+ * network full: the whole host as it is, and /workspace. It still has a process namespace of its
+ * own, so that a kill leaves nothing behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/path.h"
+#include "providers/local/local.h"
+
+#define PROBE_MS 5000
+#define SANDBOX_HOME "/home/user"
+#define SANDBOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+static const char *const bwrap_paths[] = {"/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap"};
+static const char *const system_dirs[] = {"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
+    "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store"};
+/* Root could read them in the sandbox, where nothing needs them. */
+static const char *const secret_files[] = {
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"};
+static const char *const secret_dirs[] = {"/etc/ssh", "/etc/ssl/private"};
+static const char *const kept_capabilities[] = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER",
+    "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SETFCAP",
+    "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"};
+
+const char *pai_local_bwrap(void)
+{
+	for (size_t i = 0; i < PAI_COUNT(bwrap_paths); i++) {
+		if (access(bwrap_paths[i], X_OK) == 0) {
+			return bwrap_paths[i];
+		}
+	}
+	return NULL;
+}
+
+/* --- probing --- */
+
+/* Waits for a child of ours within the probe's time: its status, -1 after it had to be killed. */
+static int wait_within(pid_t pid, uint64_t deadline_ms)
+{
+	int status;
+
+	for (;;) {
+		pid_t got = waitpid(pid, &status, WNOHANG);
+
+		if (got == pid) {
+			return status;
+		}
+		if (got < 0 && errno != EINTR) {
+			return -1;
+		}
+		if (pai_deadline_passed(deadline_ms)) {
+			(void)kill(pid, SIGKILL);
+			(void)waitpid(pid, NULL, 0);
+			return -1;
+		}
+		(void)poll(NULL, 0, 1);
+	}
+}
+
+static void read_reason(int fd, char *why, size_t cap)
+{
+	ssize_t n = read(fd, why, cap - 1);
+
+	why[n > 0 ? n : 0] = '\0';
+	why[strcspn(why, "\n")] = '\0';
+}
+
+static void run_probe(
+    const char *bwrap, int null_fd, int pipe_read, int pipe_write, char *why, size_t cap)
+{
+	const char *const argv[] = {bwrap, "--unshare-net", "--unshare-pid", "--unshare-ipc",
+	    "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true", NULL};
+	const char *const env[] = {"PATH=" SANDBOX_PATH, NULL};
+	posix_spawn_file_actions_t actions;
+	pid_t pid = -1;
+	int r;
+
+	(void)posix_spawn_file_actions_init(&actions);
+	(void)posix_spawn_file_actions_adddup2(&actions, null_fd, 0);
+	(void)posix_spawn_file_actions_adddup2(&actions, null_fd, 1);
+	(void)posix_spawn_file_actions_adddup2(&actions, pipe_write, 2);
+	r = posix_spawn(&pid, bwrap, &actions, NULL, (char *const *)(uintptr_t)argv,
+	    (char *const *)(uintptr_t)env);
+	(void)posix_spawn_file_actions_destroy(&actions);
+	if (r != 0) {
+		(void)snprintf(why, cap, "%s: %s", bwrap, pai_errno_name(r));
+		return;
+	}
+	if (wait_within(pid, pai_deadline_in(PROBE_MS)) == 0) {
+		why[0] = '\0';
+		return;
+	}
+	read_reason(pipe_read, why, cap);
+	if (!why[0]) {
+		(void)snprintf(why, cap, "bubblewrap failed without a word");
+	}
+}
+
+void pai_local_probe_isolation(char *why, size_t cap)
+{
+	const char *bwrap = pai_local_bwrap();
+	pai_auto_fd int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	pai_auto_fd int pipe_read = -1;
+	pai_auto_fd int pipe_write = -1;
+	int fds[2];
+
+	if (!bwrap) {
+		(void)snprintf(why, cap, "bubblewrap (bwrap) is not installed");
+		return;
+	}
+	if (null_fd < 0 || pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
+		(void)snprintf(why, cap, "no descriptors: %s", pai_errno_name(errno));
+		return;
+	}
+	pipe_read = fds[0];
+	pipe_write = fds[1];
+	run_probe(bwrap, null_fd, pipe_read, pipe_write, why, cap);
+}
+
+/* --- arguments --- */
+
+/* Each with its NUL. */
+static int add_list(struct pai_buf *b, const char *const *list, size_t count)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		r = pai_buf_add(b, list[i], strlen(list[i]) + 1);
+	}
+	return r;
+}
+#define add(b, ...)                                                                                \
+	add_list((b), (const char *const[]){__VA_ARGS__},                                          \
+	    PAI_COUNT(((const char *const[]){__VA_ARGS__})))
+
+static int bind_fd(struct pai_buf *b, enum pai_local_fd fd, const char *at)
+{
+	char number[16];
+
+	(void)snprintf(number, sizeof(number), "%d", (int)fd);
+	return add(b, "--bind-fd", number, at);
+}
+
+/* A merged-usr link as the link that it is, a directory as a bind; nothing when it isn't there. */
+static int show(struct pai_buf *b, const char *path, const char *how)
+{
+	char target[PATH_MAX];
+	struct stat st;
+	ssize_t n;
+
+	if (lstat(path, &st) < 0) {
+		return 0;
+	}
+	if (S_ISLNK(st.st_mode)) {
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = '\0';
+		return n > 0 ? add(b, "--symlink", target, path) : 0;
+	}
+	return S_ISDIR(st.st_mode) ? add(b, how, path, path) : 0;
+}
+
+static bool is_below(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+/* A home or our own state inside a directory that is shown is covered. */
+static int cover(struct pai_buf *b, const char *path)
+{
+	struct stat st;
+	int r = 0;
+
+	for (size_t i = 0; path && r == 0 && i < PAI_COUNT(system_dirs); i++) {
+		if (is_below(path, system_dirs[i]) && stat(path, &st) == 0) {
+			r = add(b, "--tmpfs", path);
+		}
+	}
+	return r;
+}
+
+static int cover_secrets(struct pai_buf *b)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < PAI_COUNT(secret_files); i++) {
+		if (access(secret_files[i], F_OK) == 0) {
+			r = add(b, "--ro-bind", "/dev/null", secret_files[i]);
+		}
+	}
+	for (size_t i = 0; r == 0 && i < PAI_COUNT(secret_dirs); i++) {
+		if (access(secret_dirs[i], F_OK) == 0) {
+			r = add(b, "--tmpfs", secret_dirs[i]);
+		}
+	}
+	return r;
+}
+
+/* The user's home by the password file, not by an environment; free() it. NULL: none. */
+static char *real_home(void)
+{
+	struct passwd entry;
+	struct passwd *found = NULL;
+	char text[4096];
+
+	if (getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) != 0 || !found ||
+	    found->pw_dir[0] != '/') {
+		return NULL;
+	}
+	return strdup(found->pw_dir);
+}
+
+static int drop_capabilities(struct pai_buf *b)
+{
+	int r = add(b, "--cap-drop", "ALL");
+
+	for (size_t i = 0; geteuid() == 0 && r == 0 && i < PAI_COUNT(kept_capabilities); i++) {
+		r = add(b, "--cap-add", kept_capabilities[i]);
+	}
+	return r;
+}
+
+static int args_isolated(const struct pai_local_sandbox *sb, struct pai_buf *b)
+{
+	pai_auto_free char *home = real_home();
+	int r = add(b, "--unshare-net", "--unshare-pid", "--unshare-ipc", "--as-pid-1");
+
+	for (size_t i = 0; r == 0 && i < PAI_COUNT(system_dirs); i++) {
+		r = show(b, system_dirs[i], "--ro-bind");
+	}
+	r = r ? r : cover(b, home && strcmp(home, "/") != 0 ? home : NULL);
+	r = r ? r : cover(b, sb->local->root);
+	r = r ? r : cover_secrets(b);
+	r = r ? r : add(b, "--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys");
+	r = r ? r : add(b, "--dev", "/dev", "--dir", "/run", "--dir", "/var", "--dir", "/home");
+	r = r ? r : add(b, "--symlink", "/tmp", "/var/tmp", "--symlink", "/run", "/var/run");
+	r = r ? r : bind_fd(b, PAI_LOCAL_FD_TMP, "/tmp");
+	r = r ? r : bind_fd(b, PAI_LOCAL_FD_HOME, SANDBOX_HOME);
+	r = r ? r : bind_fd(b, PAI_LOCAL_FD_WORKSPACE, "/workspace");
+	r = r ? r : drop_capabilities(b);
+	return r ? r : add(b, "--remount-ro", "/", "--chdir", "/");
+}
+
+/* Every entry of the host's root in its place: /workspace itself need not exist there. */
+static int args_full(struct pai_buf *b)
+{
+	pai_auto_dir DIR *root = opendir("/");
+	struct dirent *e;
+	int r = add(b, "--unshare-pid", "--as-pid-1");
+
+	while (r == 0 && root && (e = readdir(root)) != NULL) {
+		char path[NAME_MAX + 2];
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+		    strcmp(e->d_name, "proc") == 0 || strcmp(e->d_name, "workspace") == 0) {
+			continue;
+		}
+		(void)snprintf(path, sizeof(path), "/%s", e->d_name);
+		r = show(b, path, "--dev-bind");
+	}
+	r = r ? r : add(b, "--proc", "/proc");
+	if (r == 0 && geteuid() == 0) {
+		r = add(b, "--cap-add", "ALL");
+	}
+	r = r ? r : bind_fd(b, PAI_LOCAL_FD_WORKSPACE, "/workspace");
+	return r ? r : add(b, "--chdir", "/");
+}
+
+int pai_local_bwrap_args(
+    const struct pai_local_sandbox *sb, struct pai_buf *ret, struct pai_err *err)
+{
+	int r = sb->meta.network == PAI_NETWORK_FULL ? args_full(ret) : args_isolated(sb, ret);
+
+	return r < 0 ? pai_err_no_memory(err) : 0;
+}
+
+/* --- environment --- */
+
+static int add_pair(struct pai_buf *b, const char *key, const char *value)
+{
+	int r = pai_buf_printf(b, "%s=%s", key, value);
+
+	return r ? r : pai_buf_add(b, "", 1);
+}
+
+int pai_local_environment(
+    const struct pai_local_sandbox *sb, struct pai_buf *ret, struct pai_err *err)
+{
+	const struct pai_strmap *given = &sb->meta.env;
+	bool isolated = sb->meta.network != PAI_NETWORK_FULL;
+	pai_auto_free char *home = isolated ? NULL : real_home();
+	pai_auto_free char *tmp = isolated ? NULL : pai_path_join(sb->path, "tmp");
+	const char *const base[][2] = {
+	    {"PATH", SANDBOX_PATH},
+	    {"HOME", isolated ? SANDBOX_HOME
+		     : home   ? home
+			      : "/"},
+	    {"TMPDIR", tmp ? tmp : "/tmp"},
+	    {"LANG", "C.UTF-8"},
+	};
+	int r = isolated || tmp ? 0 : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < PAI_COUNT(base); i++) {
+		if (!pai_strmap_get(given, base[i][0])) {
+			r = add_pair(ret, base[i][0], base[i][1]);
+		}
+	}
+	for (size_t i = 0; r == 0 && i < given->count; i++) {
+		r = add_pair(ret, given->entries[i].key, given->entries[i].value);
+	}
+	return r < 0 ? pai_err_no_memory(err) : 0;
+}

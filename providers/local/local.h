@@ -1,0 +1,151 @@
+/*
+ * local: sandboxes that are directories of this host; what its files share.
+ *
+ *   ROOT/ID/            one sandbox, 0700
+ *     nonce             the identity: its text is the incarnation; unlinked first by kill
+ *     meta.json         what create was given; ttl; replaced whole
+ *     lock              flock: changes of meta.json, kill, sweep
+ *     sup.lock          flock: shared to connect to the supervisor, exclusive to start or end one
+ *     sup.sock          the supervisor's
+ *     workspace/        /workspace, unless a template directory is it
+ *     tmp/ home/        /tmp and HOME of its commands
+ *     watch/            the posix server's
+ *   ROOT/.new-ID/       being made; renamed to ROOT/ID when it is whole
+ *   ROOT/keys/HASH      flock; text: the id that the binding key HASH is bound to
+ *
+ *   local.c    provider calls        store.c    the layout above      remove.c  hostile trees
+ *   sandbox.c  sandbox calls         files.c    contract file calls   supervise.c, isolate.c
+ * commands
+ */
+#ifndef PAI_LOCAL_LOCAL_H
+#define PAI_LOCAL_LOCAL_H
+
+#include <pthread.h>
+
+#include "providers/base/buf.h"
+#include "providers/helper/exec_line.h"
+#include "providers/provider_ops.h"
+
+#define PAI_LOCAL_ID_MAX 64
+
+struct pai_local {
+	struct pai_provider base;
+	char *root; /* absolute */
+	bool host_commands;
+	char *helper;               /* path of pai-helper; NULL: not found */
+	char why_not_isolated[160]; /* "": bubblewrap works */
+};
+struct pai_local_meta {
+	char *template_dir; /* NULL: a workspace of its own */
+	char *binding_key;
+	struct pai_strmap metadata;
+	struct pai_strmap env;
+	enum pai_network_access network;
+	int64_t created_ms;
+	int64_t deadline_ms; /* wall; 0: none */
+};
+void pai_local_meta_fini(struct pai_local_meta *m);
+
+struct pai_local_sandbox {
+	struct pai_sandbox base;
+	struct pai_local *local;
+	char *path; /* ROOT/ID */
+	int dir_fd, nonce_fd, workspace_fd, tmp_fd;
+	struct pai_local_meta meta; /* as it was when opened; deadline_ms under `lock` is newest */
+	pthread_mutex_t lock;
+	struct pai_exec_line *line; /* lock; run()'s own */
+};
+
+/* --- store.c --- */
+
+/* The root, made when `make`; -ENOENT in err->errnum when it isn't there and not to be made. */
+int pai_local_root(const struct pai_local *l, bool make, int *ret_fd, struct pai_err *err);
+/* Takes a lock of a file in dirfd (made when missing) within the call; the descriptor holds it. */
+int pai_local_lock(int dirfd, const char *name, int operation, const struct pai_call *call,
+    int *ret_fd, struct pai_err *err);
+/* Makes a whole sandbox and gives its id. */
+int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_create_input *input,
+    char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err);
+/* *ret NULL: no such sandbox, or killed. An expired one is still opened. */
+int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
+    struct pai_local_sandbox **ret, struct pai_err *err);
+int pai_local_load_meta(int dir_fd, struct pai_local_meta *ret, struct pai_err *err);
+int pai_local_save_meta(int dir_fd, const struct pai_local_meta *m, struct pai_err *err);
+bool pai_local_id_is_valid(const char *id);
+/* 0, or NOT_FOUND when the nonce is unlinked or the ttl has passed. */
+int pai_local_check_alive(struct pai_local_sandbox *sb, struct pai_err *err);
+bool pai_local_expired(const struct pai_local_meta *m);
+/* The key's file, locked; its text into id ("" when unbound). */
+int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
+    char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err);
+int pai_local_key_bind(int key_fd, const char *id, struct pai_err *err);
+/* Forgets the key when it is bound to id. */
+void pai_local_key_unbind(
+    int root_fd, const char *key, const char *id, const struct pai_call *call);
+
+/* --- sandbox.c --- */
+
+extern const struct pai_sandbox_ops pai_local_sandbox_ops;
+struct pai_local_sandbox *pai_local_sandbox_of(struct pai_sandbox *sb);
+void pai_local_sandbox_free(struct pai_sandbox *sb);
+enum pai_local_kill_flags {
+	PAI_LOCAL_KILL_IF_EXPIRED = 1 << 0, /* looks again under the lock */
+	PAI_LOCAL_KILL_KEY_HELD = 1 << 1,   /* the caller holds the key's lock */
+};
+int pai_local_kill(
+    struct pai_local_sandbox *sb, unsigned flags, const struct pai_call *call, struct pai_err *err);
+
+/* --- remove.c --- */
+
+/* Removes the directory `name` in dirfd and everything below, whatever is in there: never follows a
+ * link, never leaves the tree, needs no more than a few descriptors at any depth. 0 also when it
+ * isn't there. */
+int pai_local_remove_tree(int dirfd, const char *name, struct pai_err *err);
+
+/* --- files.c --- */
+
+int pai_local_read_file(struct pai_sandbox *sb, const char *path, uint64_t max_bytes,
+    const struct pai_call *call, bool *found, struct pai_buf *ret, struct pai_err *err);
+int pai_local_write_file(struct pai_sandbox *sb, const char *path, const void *data, size_t len,
+    const struct pai_call *call, struct pai_err *err);
+int pai_local_list_dir(struct pai_sandbox *sb, const char *path, const struct pai_call *call,
+    bool *found, struct pai_dir_list *ret, struct pai_err *err);
+
+/* --- supervise.c --- */
+
+int pai_local_open_exec(
+    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);
+int pai_local_run(struct pai_sandbox *sb, const struct pai_run_input *input,
+    const struct pai_call *call, struct pai_run_result *ret, struct pai_err *err);
+/* Ends the supervisor and everything that runs in the sandbox; the nonce has been unlinked. */
+int pai_local_fence(struct pai_local_sandbox *sb, const struct pai_call *call, struct pai_err *err);
+/* Beside the running program, in its libexec directory, or $PAI_HELPER; NULL: none. */
+char *pai_local_find_helper(void);
+
+/* --- isolate.c --- */
+
+/* Where descriptors lie in the program that is launched. */
+enum pai_local_fd {
+	PAI_LOCAL_FD_SOCKET = 3,
+	PAI_LOCAL_FD_NONCE,
+	PAI_LOCAL_FD_ENV,
+	PAI_LOCAL_FD_READY,
+	PAI_LOCAL_FD_LOCK,
+	PAI_LOCAL_FD_HELPER,
+	PAI_LOCAL_FD_ARGS,
+	PAI_LOCAL_FD_WORKSPACE,
+	PAI_LOCAL_FD_TMP,
+	PAI_LOCAL_FD_HOME,
+	PAI_LOCAL_FD_END,
+};
+/* Fills `why` with one reason, or "" when bubblewrap can do what isolation needs. */
+void pai_local_probe_isolation(char *why, size_t cap);
+const char *pai_local_bwrap(void); /* its path, or NULL */
+/* bwrap's arguments for this sandbox, each with its NUL, as --args takes them. */
+int pai_local_bwrap_args(
+    const struct pai_local_sandbox *sb, struct pai_buf *ret, struct pai_err *err);
+/* "K=V" strings, each with its NUL: what a command finds in its environment. */
+int pai_local_environment(
+    const struct pai_local_sandbox *sb, struct pai_buf *ret, struct pai_err *err);
+
+#endif

@@ -1,0 +1,596 @@
+/*
+ * A sandbox appears whole, by the rename of its directory, and disappears with its nonce: there is
+ * no state between that anyone has to repair. A directory without a nonce is what a kill left.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/json.h"
+#include "providers/base/key.h"
+#include "providers/base/path.h"
+#include "providers/base/printable.h"
+#include "providers/local/local.h"
+
+#define META_MAX (4u << 20)
+#define META_DEPTH 4
+#define META_VERSION 1
+#define LOCK_LOOK_MS 5
+
+static const char *const network_names[] = {
+    [PAI_NETWORK_NONE] = "none",
+    [PAI_NETWORK_ALLOWLIST] = "allowlist",
+    [PAI_NETWORK_FULL] = "full",
+};
+
+void pai_local_meta_fini(struct pai_local_meta *m)
+{
+	free(m->template_dir);
+	free(m->binding_key);
+	pai_strmap_fini(&m->metadata);
+	pai_strmap_fini(&m->env);
+	*m = (struct pai_local_meta){0};
+}
+
+/* --- root and locks --- */
+
+static int check_root(int fd, const char *path, struct pai_err *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0) {
+		return pai_err_sys(err, "stat '%s'", path);
+	}
+	if (st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
+		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
+		    "root '%s' must belong to uid %u and be writable by nobody else", path,
+		    (unsigned)geteuid());
+	}
+	return 0;
+}
+
+/* mkdir -p: the path is the user's own word, links in it included. */
+static int make_root(const char *path, struct pai_err *err)
+{
+	pai_auto_free char *part = strdup(path);
+
+	if (!part) {
+		return pai_err_no_memory(err);
+	}
+	for (char *slash = part; slash; *slash = '/') {
+		slash = strchr(slash + 1, '/');
+		if (slash) {
+			*slash = '\0';
+		}
+		if (mkdir(part, 0700) < 0 && errno != EEXIST) {
+			return pai_err_sys(err, "mkdir '%s'", part);
+		}
+		if (!slash) {
+			break;
+		}
+	}
+	return 0;
+}
+
+int pai_local_root(const struct pai_local *l, bool make, int *ret_fd, struct pai_err *err)
+{
+	pai_auto_fd int fd = open(l->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	if (fd < 0 && errno == ENOENT && make) {
+		r = make_root(l->root, err);
+		if (r < 0) {
+			return r;
+		}
+		fd = open(l->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	if (fd < 0) {
+		return pai_err_sys(err, "root '%s'", l->root);
+	}
+	r = check_root(fd, l->root, err);
+	if (r == 0) {
+		*ret_fd = PAI_TAKE_FD(fd);
+	}
+	return r;
+}
+
+int pai_local_lock(int dirfd, const char *name, int operation, const struct pai_call *call,
+    int *ret_fd, struct pai_err *err)
+{
+	pai_auto_fd int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0) {
+		return pai_err_sys(err, "open '%s'", name);
+	}
+	while (flock(fd, operation | LOCK_NB) < 0) {
+		int r;
+
+		if (errno != EWOULDBLOCK && errno != EINTR) {
+			return pai_err_sys(err, "lock '%s'", name);
+		}
+		r = pai_call_sleep(call, pai_deadline_in(LOCK_LOOK_MS), err);
+		r = r < 0 ? r : pai_call_check(call, "waiting for a lock", err);
+		if (r < 0) {
+			return r;
+		}
+	}
+	*ret_fd = PAI_TAKE_FD(fd);
+	return 0;
+}
+
+/* --- meta.json --- */
+
+static int meta_text(const struct pai_local_meta *m, char **ret, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *j = pai_json_object();
+	int r = pai_json_set_num(j, "version", META_VERSION);
+
+	r = r ? r : pai_json_set_str(j, "template", m->template_dir);
+	r = r ? r : pai_json_set_str(j, "bindingKey", m->binding_key);
+	r = r ? r : pai_json_set_map(j, "metadata", &m->metadata);
+	r = r ? r : pai_json_set_map(j, "env", &m->env);
+	r = r ? r : pai_json_set_str(j, "network", network_names[m->network]);
+	r = r ? r : pai_json_set_num(j, "createdMs", m->created_ms);
+	r = r ? r : pai_json_set_num(j, "deadlineMs", m->deadline_ms);
+	*ret = r ? NULL : pai_json_print(j, true);
+	return *ret ? 0 : pai_err_no_memory(err);
+}
+
+static int write_all(int fd, const char *data, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = write(fd, data, len);
+
+		if (n < 0 && errno != EINTR) {
+			return -errno;
+		}
+		data += n > 0 ? n : 0;
+		len -= n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
+/* Whole or not at all. */
+static int put_file(int dirfd, const char *name, const char *text, struct pai_err *err)
+{
+	pai_auto_fd int fd = -1;
+	char temp[32];
+	int r;
+
+	(void)snprintf(temp, sizeof(temp), "%s.new", name);
+	(void)unlinkat(dirfd, temp, 0);
+	fd = openat(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		return pai_err_sys(err, "create '%s'", temp);
+	}
+	r = write_all(fd, text, strlen(text));
+	if (r == 0 && renameat(dirfd, temp, dirfd, name) < 0) {
+		r = -errno;
+	}
+	if (r < 0) {
+		(void)unlinkat(dirfd, temp, 0);
+		return pai_err_errno(err, -r, "write '%s'", name);
+	}
+	return 0;
+}
+
+int pai_local_save_meta(int dir_fd, const struct pai_local_meta *m, struct pai_err *err)
+{
+	pai_auto_free char *text = NULL;
+	int r = meta_text(m, &text, err);
+
+	return r < 0 ? r : put_file(dir_fd, "meta.json", text, err);
+}
+
+static int take_str(const struct pai_json *j, const char *key, char **ret)
+{
+	const char *text = pai_json_str(j, key);
+
+	if (!text) {
+		return pai_json_is_null(j, key) ? 0 : -EPROTO;
+	}
+	*ret = strdup(text);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int take_network(const struct pai_json *j, enum pai_network_access *ret)
+{
+	const char *name = pai_json_str(j, "network");
+
+	for (size_t i = 0; name && i < PAI_COUNT(network_names); i++) {
+		if (strcmp(name, network_names[i]) == 0) {
+			*ret = (enum pai_network_access)i;
+			return 0;
+		}
+	}
+	return -EPROTO;
+}
+
+/* With network full the sandbox's own commands can reach this file: nothing in it is believed that
+ * is not of the shape that we write. */
+static int take_meta(const struct pai_json *j, struct pai_local_meta *m)
+{
+	int r = pai_json_num(j, "version", 0) == META_VERSION ? 0 : -EPROTO;
+
+	r = r ? r : take_str(j, "template", &m->template_dir);
+	r = r ? r : take_str(j, "bindingKey", &m->binding_key);
+	r = r ? r : take_network(j, &m->network);
+	if (r == 0 && m->template_dir && m->template_dir[0] != '/') {
+		r = -EPROTO;
+	}
+	if (r == 0 && (!pai_json_is_object(pai_json_get(j, "metadata")) ||
+			  !pai_json_is_object(pai_json_get(j, "env")) ||
+			  !pai_json_is_number(pai_json_get(j, "createdMs")) ||
+			  !pai_json_is_number(pai_json_get(j, "deadlineMs")))) {
+		r = -EPROTO;
+	}
+	if (r == 0 && (pai_json_map(j, "metadata", &m->metadata) < 0 ||
+			  pai_json_map(j, "env", &m->env) < 0)) {
+		r = -EPROTO;
+	}
+	m->created_ms = pai_json_num(j, "createdMs", 0);
+	m->deadline_ms = pai_json_num(j, "deadlineMs", 0);
+	return r ? r : m->deadline_ms < 0 ? -EPROTO : 0;
+}
+
+static int damaged(struct pai_err *err, const char *how)
+{
+	(void)pai_err_unavailable(err, PAI_REASON_BACKEND, NULL, "meta.json is damaged: %s", how);
+	err->retryable = false;
+	return -err->errnum;
+}
+
+int pai_local_load_meta(int dir_fd, struct pai_local_meta *ret, struct pai_err *err)
+{
+	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(META_MAX);
+	pai_auto_json struct pai_json *j = NULL;
+	struct pai_err inner = PAI_ERR_INIT;
+	struct pai_local_meta m = {0};
+	struct stat st;
+	int r;
+	pai_auto_fd int fd =
+	    openat(dir_fd, "meta.json", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		return damaged(err, "it can't be opened as a file");
+	}
+	if (pai_buf_fill(&text, fd, &inner) < 0 ||
+	    pai_json_parse(text.data ? text.data : "", text.len, META_DEPTH, &j, &inner) < 0) {
+		return damaged(err, inner.msg);
+	}
+	r = take_meta(j, &m);
+	if (r < 0) {
+		pai_local_meta_fini(&m);
+		return r == -ENOMEM ? pai_err_no_memory(err)
+				    : damaged(err, "a field is missing or of the wrong type");
+	}
+	*ret = m;
+	return 0;
+}
+
+/* --- making one --- */
+
+static void random_hex(char *out, size_t bytes)
+{
+	unsigned char raw[32];
+
+	/* Up to 256 bytes are never cut short once the pool is initialised. */
+	(void)!getrandom(raw, bytes, 0);
+	for (size_t i = 0; i < bytes; i++) {
+		(void)snprintf(out + 2 * i, 3, "%02x", raw[i]);
+	}
+}
+
+bool pai_local_id_is_valid(const char *id)
+{
+	size_t n = strlen(id);
+
+	return n > 1 && n <= PAI_LOCAL_ID_MAX && id[0] == 'l' &&
+	       strspn(id + 1, "0123456789abcdef") == n - 1;
+}
+
+static int map_is_text(const struct pai_strmap *m, const char *what, struct pai_err *err)
+{
+	for (size_t i = 0; m && i < m->count; i++) {
+		const struct pai_strmap_entry *e = &m->entries[i];
+
+		if (!pai_utf8_valid(e->key, strlen(e->key)) ||
+		    !pai_utf8_valid(e->value, strlen(e->value))) {
+			return pai_err_set(err, PAI_E_INPUT, "%s is not UTF-8", what);
+		}
+	}
+	return 0;
+}
+
+static int meta_of(const struct pai_create_input *in, struct pai_local_meta *m, struct pai_err *err)
+{
+	int64_t now = pai_clock_wall_ms();
+	int r = map_is_text(in->metadata, "metadata", err);
+
+	r = r < 0 ? r : map_is_text(in->env, "env", err);
+	if (r < 0) {
+		return r;
+	}
+	m->network = in->network.access;
+	m->created_ms = now;
+	if (in->ttl_ms > 0) {
+		m->deadline_ms =
+		    in->ttl_ms < (uint64_t)(INT64_MAX / 2 - now) ? now + (int64_t)in->ttl_ms : 0;
+	}
+	m->template_dir = in->template_name ? strdup(in->template_name) : NULL;
+	m->binding_key = in->binding_key ? strdup(in->binding_key) : NULL;
+	if ((in->template_name && !m->template_dir) || (in->binding_key && !m->binding_key) ||
+	    (in->metadata && pai_strmap_copy(&m->metadata, in->metadata) < 0) ||
+	    (in->env && pai_strmap_copy(&m->env, in->env) < 0)) {
+		return pai_err_no_memory(err);
+	}
+	return 0;
+}
+
+static int fill_dir(int dir_fd, const struct pai_local_meta *m, struct pai_err *err)
+{
+	static const char *const own[] = {"tmp", "home", "watch"};
+	char nonce[34];
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < PAI_COUNT(own); i++) {
+		r = mkdirat(dir_fd, own[i], 0700);
+	}
+	/* The sandbox's /tmp is everybody's in there; out here its parent lets nobody in. */
+	if (r == 0 && m->network != PAI_NETWORK_FULL) {
+		r = fchmodat(dir_fd, "tmp", 01777, 0);
+	}
+	if (r == 0 && !m->template_dir) {
+		r = mkdirat(dir_fd, "workspace", 0755);
+	}
+	if (r < 0) {
+		return pai_err_sys(err, "mkdir");
+	}
+	random_hex(nonce, 16);
+	(void)strncat(nonce, "\n", 2);
+	r = pai_local_save_meta(dir_fd, m, err);
+	return r < 0 ? r : put_file(dir_fd, "nonce", nonce, err);
+}
+
+int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_create_input *input,
+    char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err)
+{
+	PAI_AUTO(pai_local_meta_fini) struct pai_local_meta m = {0};
+	pai_auto_fd int dir_fd = -1;
+	char made[PAI_LOCAL_ID_MAX + 1] = "l";
+	char temp[PAI_LOCAL_ID_MAX + 8];
+	int r = meta_of(input, &m, err);
+
+	(void)l;
+	if (r < 0) {
+		return r;
+	}
+	random_hex(made + 1, 10);
+	(void)snprintf(temp, sizeof(temp), ".new-%s", made);
+	if (mkdirat(root_fd, temp, 0700) < 0) {
+		return pai_err_sys(err, "mkdir");
+	}
+	dir_fd = openat(root_fd, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	r = dir_fd < 0 ? pai_err_sys(err, "open") : fill_dir(dir_fd, &m, err);
+	if (r == 0 && renameat(root_fd, temp, root_fd, made) < 0) {
+		r = pai_err_sys(err, "rename");
+	}
+	if (r < 0) {
+		(void)pai_local_remove_tree(root_fd, temp, PAI_ERR_IGNORED());
+		return r;
+	}
+	(void)snprintf(id, PAI_LOCAL_ID_MAX + 1, "%s", made);
+	return 0;
+}
+
+/* --- opening one --- */
+
+static int read_nonce(int dir_fd, int *ret_fd, char **ret, struct pai_err *err)
+{
+	pai_auto_fd int fd =
+	    openat(dir_fd, "nonce", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	char text[129];
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0) {
+		return errno == ENOENT ? -ENOENT : pai_err_sys(err, "nonce");
+	}
+	n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, text, sizeof(text) - 1, 0) : -1;
+	if (n <= 1) {
+		(void)pai_err_unavailable(err, PAI_REASON_BACKEND, NULL, "the nonce is damaged");
+		err->retryable = false;
+		return -err->errnum;
+	}
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	*ret = strdup(text);
+	if (!*ret) {
+		return pai_err_no_memory(err);
+	}
+	*ret_fd = PAI_TAKE_FD(fd);
+	return 0;
+}
+
+static int open_parts(struct pai_local_sandbox *sb, struct pai_err *err)
+{
+	int r = read_nonce(sb->dir_fd, &sb->nonce_fd, &sb->base.incarnation, err);
+
+	r = r < 0 ? r : pai_local_load_meta(sb->dir_fd, &sb->meta, err);
+	if (r < 0) {
+		return r;
+	}
+	sb->workspace_fd =
+	    sb->meta.template_dir
+		? open(sb->meta.template_dir, O_PATH | O_DIRECTORY | O_CLOEXEC)
+		: openat(sb->dir_fd, "workspace", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (sb->workspace_fd < 0) {
+		(void)pai_err_unavailable(err, PAI_REASON_BACKEND, NULL,
+		    "the workspace '%s' can't be opened: %s",
+		    sb->meta.template_dir ? sb->meta.template_dir : sb->path,
+		    pai_errno_name(errno));
+		err->retryable = false;
+		return -err->errnum;
+	}
+	sb->tmp_fd = openat(sb->dir_fd, "tmp", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (sb->tmp_fd < 0) {
+		return pai_err_sys(err, "tmp");
+	}
+	return 0;
+}
+
+static void sandbox_free_p(struct pai_local_sandbox **sb)
+{
+	if (*sb) {
+		pai_local_sandbox_free(&(*sb)->base);
+	}
+}
+
+int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
+    struct pai_local_sandbox **ret, struct pai_err *err)
+{
+	PAI_AUTO(sandbox_free_p) struct pai_local_sandbox *sb = calloc(1, sizeof(*sb));
+	int r;
+
+	if (!sb) {
+		return pai_err_no_memory(err);
+	}
+	sb->dir_fd = sb->nonce_fd = sb->workspace_fd = sb->tmp_fd = -1;
+	sb->local = l;
+	sb->base.ops = &pai_local_sandbox_ops;
+	sb->base.provider = &l->base;
+	(void)pthread_mutex_init(&sb->lock, NULL);
+	sb->base.id = strdup(id);
+	sb->path = pai_path_join(l->root, id);
+	if (!sb->base.id || !sb->path) {
+		return pai_err_no_memory(err);
+	}
+	sb->dir_fd = openat(root_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (sb->dir_fd < 0) {
+		*ret = NULL;
+		return errno == ENOENT ? 0 : pai_err_sys(err, "open sandbox %s", id);
+	}
+	r = open_parts(sb, err);
+	if (r == -ENOENT && err->code == PAI_OK) {
+		*ret = NULL; /* killed; what is left of it is the sweep's */
+		return 0;
+	}
+	if (r < 0) {
+		return pai_err_wrap(err, "sandbox %s", id);
+	}
+	if (sb->meta.template_dir) {
+		sb->base.flags |= PAI_SANDBOX_BORROWED_WORKSPACE;
+	}
+	*ret = PAI_TAKE(sb);
+	return 0;
+}
+
+bool pai_local_expired(const struct pai_local_meta *m)
+{
+	return m->deadline_ms != 0 && pai_clock_wall_ms() >= m->deadline_ms;
+}
+
+/* Another process may have extended it: its file is read again before it is given up. */
+static bool deadline_passed(struct pai_local_sandbox *sb)
+{
+	PAI_AUTO(pai_local_meta_fini) struct pai_local_meta now = {0};
+	bool passed;
+
+	(void)pthread_mutex_lock(&sb->lock);
+	passed = pai_local_expired(&sb->meta);
+	if (passed && pai_local_load_meta(sb->dir_fd, &now, PAI_ERR_IGNORED()) == 0) {
+		sb->meta.deadline_ms = now.deadline_ms;
+		passed = pai_local_expired(&sb->meta);
+	}
+	(void)pthread_mutex_unlock(&sb->lock);
+	return passed;
+}
+
+int pai_local_check_alive(struct pai_local_sandbox *sb, struct pai_err *err)
+{
+	struct stat st;
+
+	if (fstat(sb->nonce_fd, &st) < 0 || st.st_nlink == 0) {
+		return pai_err_set(err, PAI_E_NOT_FOUND, "sandbox %s is gone", sb->base.id);
+	}
+	if (deadline_passed(sb)) {
+		return pai_err_set(err, PAI_E_NOT_FOUND, "sandbox %s has expired", sb->base.id);
+	}
+	return 0;
+}
+
+/* --- binding keys --- */
+
+static int keys_dir(int root_fd, struct pai_err *err)
+{
+	int fd = openat(root_fd, "keys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 && errno == ENOENT && (mkdirat(root_fd, "keys", 0700) == 0 || errno == EEXIST)) {
+		fd = openat(root_fd, "keys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	}
+	return fd < 0 ? pai_err_sys(err, "keys") : fd;
+}
+
+/* The file is unlinked when its key is let go: who waited for its lock then has a file without a
+ * name, and starts again. */
+int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
+    char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err)
+{
+	pai_auto_fd int dir = keys_dir(root_fd, err);
+	char name[2 * PAI_SHA256_BYTES + 1];
+
+	if (dir < 0) {
+		return dir;
+	}
+	pai_sha256_hex(key, strlen(key), name);
+	for (;;) {
+		pai_auto_fd int fd = -1;
+		struct stat st;
+		ssize_t n;
+		int r = pai_local_lock(dir, name, LOCK_EX, call, &fd, err);
+
+		if (r < 0) {
+			return r;
+		}
+		if (fstat(fd, &st) < 0 || st.st_nlink == 0) {
+			continue;
+		}
+		n = pread(fd, id, PAI_LOCAL_ID_MAX, 0);
+		id[n > 0 ? n : 0] = '\0';
+		if (!pai_local_id_is_valid(id)) {
+			id[0] = '\0';
+		}
+		*ret_fd = PAI_TAKE_FD(fd);
+		return 0;
+	}
+}
+
+int pai_local_key_bind(int key_fd, const char *id, struct pai_err *err)
+{
+	size_t n = strlen(id);
+
+	if (ftruncate(key_fd, 0) < 0 || pwrite(key_fd, id, n, 0) != (ssize_t)n) {
+		return pai_err_sys(err, "bind the key");
+	}
+	return 0;
+}
+
+void pai_local_key_unbind(int root_fd, const char *key, const char *id, const struct pai_call *call)
+{
+	char bound[PAI_LOCAL_ID_MAX + 1];
+	char name[2 * PAI_SHA256_BYTES + 8];
+	pai_auto_fd int fd = -1;
+
+	/* When this fails the key points to a sandbox that is no more, which create sees. */
+	if (pai_local_key_lock(root_fd, key, call, &fd, bound, PAI_ERR_IGNORED()) == 0 &&
+	    strcmp(bound, id) == 0) {
+		(void)snprintf(name, sizeof(name), "keys/");
+		pai_sha256_hex(key, strlen(key), name + strlen(name));
+		(void)unlinkat(root_fd, name, 0);
+	}
+}
