@@ -65,7 +65,7 @@ static void on_attached(void *arg, struct pai_session *s, struct pai_env *e, boo
 	errnum = read_top(env, ws);
 	if (errnum) {
 		pai_log_warn("fuse", "session %s: its workspace can't be read: %s",
-		    env->session->key, strerror(errnum));
+		    env->session->key, strerrordesc_np(errnum));
 	}
 	pthread_mutex_lock(&fs->lock);
 	env->ws = ws;
