@@ -344,6 +344,9 @@ int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 		    err, EPERM, "mounting at %s failed (libfuse says why above)", mountpoint);
 	}
 	r = refuse_links(fs, err);
+	if (r == 0 && fs_io_install(fs) < 0) {
+		r = pai_err_no_memory(err);
+	}
 	if (r < 0) {
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);

@@ -19,6 +19,13 @@ static int unserved_xattr(const char *name)
 
 /* --- stat --- */
 
+/* What an answer about an object rests on: the watch of its directory, for a session's top its own.
+ */
+static struct fs_node *watcher_of(struct fs_node *n)
+{
+	return n->env ? n->parent : n;
+}
+
 static void reply_attr(struct fs_call *c, const struct pai_ws_attr *attr)
 {
 	const struct pai_ws_attr *shown;
@@ -27,8 +34,8 @@ static void reply_attr(struct fs_call *c, const struct pai_ws_attr *attr)
 
 	fs_answer_begin(c);
 	pthread_mutex_lock(&c->fs->lock);
-	shown = fs_tell_locked(c, c->node, attr,
-	    fs_may_cache_locked(c, c->node->parent, c->node) && c->node->env, &seconds);
+	shown = fs_tell_locked(
+	    c, c->node, attr, fs_may_cache_locked(c, watcher_of(c->node), c->node), &seconds);
 	fs_stat(c->fs, c->node, shown, &st);
 	pthread_mutex_unlock(&c->fs->lock);
 	(void)fuse_reply_attr(c->req, &st, seconds);
@@ -47,18 +54,20 @@ static void finish_attr(struct fs_call *c)
 	fs_call_done(c);
 }
 
-/* The root, and a session of which there is nothing to see: shown from here. */
+/* The root, which never changes, and a session of which there is nothing to see: shown from here.
+ */
 static void reply_plain(struct fs_call *c)
 {
 	struct pai_ws_attr attr;
 	struct stat st;
+	double seconds = c->session ? 0 : FS_CACHE_SECONDS;
 
 	if (fs_call_claim(c)) {
 		pthread_mutex_lock(&c->fs->lock);
 		fs_plain_attr(c->fs, c->session, &attr);
 		fs_stat(c->fs, c->node, &attr, &st);
 		pthread_mutex_unlock(&c->fs->lock);
-		(void)fuse_reply_attr(c->req, &st, 0);
+		(void)fuse_reply_attr(c->req, &st, seconds);
 	}
 	fs_call_done(c);
 }
@@ -73,7 +82,7 @@ static void start_getattr(struct fs_call *c)
 	if (S_ISDIR(c->node->attr.mode) || c->node->attr.nlink > 1) {
 		fs_watch(c, c->node);
 	}
-	fs_know(c, c->node->parent, c->node);
+	fs_know(c, watcher_of(c->node), c->node);
 	c->ws.op = PAI_WS_GETATTR;
 	if (fs_call_at(c, c->node, c->handle)) {
 		fs_call_submit(c);
@@ -90,7 +99,7 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	pthread_mutex_lock(&c->fs->lock);
-	plain = !c->session || (!c->node->env && !c->session->env);
+	plain = !c->session || (!c->node->env && !fs_top_is_near_locked(c->session));
 	pthread_mutex_unlock(&c->fs->lock);
 	if (plain) {
 		reply_plain(c);
@@ -106,7 +115,7 @@ static int64_t ns_of(const struct timespec *ts)
 
 static void start_setattr(struct fs_call *c)
 {
-	fs_know(c, c->node->parent, c->node);
+	fs_know(c, watcher_of(c->node), c->node);
 	fs_cred(c);
 	c->ws.op = PAI_WS_SETATTR;
 	if (fs_call_at(c, c->node, c->handle)) {
@@ -337,7 +346,7 @@ static bool has_none(struct fs_call *c)
 
 static void start_xattr(struct fs_call *c)
 {
-	fs_know(c, c->node->parent, c->node);
+	fs_know(c, watcher_of(c->node), c->node);
 	fs_cred(c);
 	c->ws.name = c->name;
 	if ((c->ws.op == PAI_WS_SETXATTR && !fs_call_data(c)) || !fs_call_at(c, c->node, NULL)) {

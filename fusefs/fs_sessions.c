@@ -37,6 +37,13 @@ void fs_plain_attr(const struct pai_fs *fs, const struct fs_session *s, struct p
 	attr->atime_ns = attr->mtime_ns = attr->ctime_ns = s ? s->named_ns : fs->started_ns;
 }
 
+/* `ls -l` of the root must answer whatever a network does: only a workspace on this host is asked
+ * about its top. */
+bool fs_top_is_near_locked(const struct fs_session *s)
+{
+	return s->env && s->env->ws && s->env->ws->caps & PAI_WS_CAP_INLINE;
+}
+
 static void session_free(struct fs_session *s)
 {
 	pai_session_unref(s->session);
@@ -191,15 +198,18 @@ void fs_sessions_free(struct pai_fs *fs)
 
 /* --- the root's own operations --- */
 
-static void reply_top(struct fs_call *c, struct fs_session *s)
+/* The name stays until pai_fs_session_killed() takes it away; attributes are asked for when they
+ * are wanted. */
+static void reply_top(struct fs_call *c, struct fs_session *s, const struct pai_ws_attr *attr)
 {
-	struct fuse_entry_param e = {.ino = s->top->nodeid, .generation = 1};
-	struct pai_ws_attr attr;
+	struct fuse_entry_param e = {
+	    .ino = s->top->nodeid, .generation = 1, .entry_timeout = FS_CACHE_SECONDS};
+	struct pai_ws_attr plain;
 
 	if (fs_call_claim(c)) {
 		pthread_mutex_lock(&c->fs->lock);
-		fs_plain_attr(c->fs, s, &attr);
-		fs_stat(c->fs, s->top, &attr, &e.attr);
+		fs_plain_attr(c->fs, s, &plain);
+		fs_stat(c->fs, s->top, attr ? attr : &plain, &e.attr);
 		s->top->nlookup++;
 		pthread_mutex_unlock(&c->fs->lock);
 		if (fuse_reply_entry(c->req, &e) < 0) {
@@ -209,6 +219,38 @@ static void reply_top(struct fs_call *c, struct fs_session *s)
 		}
 	}
 	fs_call_done(c);
+}
+
+static void finish_top(struct fs_call *c)
+{
+	/* A name at the root is there whatever its sandbox says. */
+	reply_top(c, c->session, c->ws.error ? NULL : &c->ws.attr);
+}
+
+static void start_top(struct fs_call *c)
+{
+	c->ws.op = PAI_WS_GETATTR;
+	c->ws.at.path = "";
+	if (c->server) {
+		fs_call_submit(c);
+	} else {
+		reply_top(c, c->session, NULL);
+	}
+}
+
+static void lookup_top(struct fs_call *c, struct fs_session *s)
+{
+	bool near;
+
+	pthread_mutex_lock(&c->fs->lock);
+	near = fs_top_is_near_locked(s);
+	pthread_mutex_unlock(&c->fs->lock);
+	if (near && !__atomic_load_n(&s->broken, __ATOMIC_RELAXED)) {
+		c->session = s;
+		fs_call_run(c, start_top, finish_top);
+	} else {
+		reply_top(c, s, NULL);
+	}
 }
 
 static bool is_known(struct pai_fs *fs, const char *name, struct fs_session **ret)
@@ -242,7 +284,7 @@ void fs_root_lookup(struct fs_call *c, const char *name)
 	if (strlen(name) > FS_NAME_MAX) {
 		fs_call_error(c, ENAMETOOLONG);
 	} else if (is_known(c->fs, name, &s)) {
-		reply_top(c, s);
+		lookup_top(c, s);
 	} else {
 		fs_call_error(c, ENOENT);
 	}
@@ -270,7 +312,7 @@ void fs_root_mkdir(struct fs_call *c, const char *name)
 		fs_call_error(c, -r);
 		return;
 	}
-	reply_top(c, s);
+	reply_top(c, s, NULL);
 }
 
 void pai_fs_session_named(struct pai_fs *fs, const char *key)

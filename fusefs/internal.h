@@ -214,6 +214,9 @@ struct pai_fs {
 	pthread_mutex_t pending_lock;
 	pthread_cond_t pending_wake; /* the watchdog's: something waits, or the end */
 	pthread_t watchdog, mountwatch, server;
+	uint64_t init_unique;  /* of FUSE_INIT, once it was read */
+	uint32_t init_offered; /* its flags */
+	bool init_answered;
 	bool watchdog_runs, mountwatch_runs, stopping;
 	volatile bool served;    /* the loop has ended */
 	struct pai_cancel *stop; /* somebody wants it to end */
@@ -383,7 +386,13 @@ int fs_session_add(struct pai_fs *fs, const char *key, struct fs_session **ret);
 void fs_sessions_refresh(struct pai_fs *fs);
 /* What the directory of a session without an environment, and the root, show. */
 void fs_plain_attr(const struct pai_fs *fs, const struct fs_session *s, struct pai_ws_attr *attr);
+bool fs_top_is_near_locked(const struct fs_session *s);
 void fs_sessions_free(struct pai_fs *fs);
+
+/* --- the device (fs_io.c) --- */
+
+/* After mounting, before serving: 0 or -errno. */
+int fs_io_install(struct pai_fs *fs);
 
 /* --- operations --- */
 

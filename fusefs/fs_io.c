@@ -1,0 +1,59 @@
+/*
+ * fs_io: what libfuse 3.14 has no name for, put into the answer to FUSE_INIT on its way out.
+ *
+ * FUSE_HANDLE_KILLPRIV_V2 (protocol 7.33): the server clears set-id bits on write, truncate and
+ * chown itself, as ours does by acting with the caller's ids. The kernel then marks files that have
+ * no such bits as needing no security look-up, and stops sending one GETXATTR security.capability
+ * before every write().
+ */
+#include "fusefs/internal.h"
+
+#include <errno.h>
+#include <linux/fuse.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
+{
+	struct pai_fs *fs = userdata;
+	ssize_t got = read(fd, buf, len);
+	const struct fuse_in_header *in = buf;
+	const struct fuse_init_in *init = (const struct fuse_init_in *)(in + 1);
+
+	if (!fs->init_unique &&
+	    got >= (ssize_t)(sizeof(*in) + offsetof(struct fuse_init_in, flags2)) &&
+	    in->opcode == FUSE_INIT) {
+		fs->init_unique = in->unique;
+		fs->init_offered = init->flags;
+	}
+	return got;
+}
+
+static void amend_init(const struct pai_fs *fs, const struct iovec *iov, int count)
+{
+	const struct fuse_out_header *out = iov[0].iov_base;
+	struct fuse_init_out *init = count > 1 ? iov[1].iov_base : NULL;
+
+	if (init && iov[0].iov_len == sizeof(*out) && out->unique == fs->init_unique &&
+	    out->error == 0 && iov[1].iov_len >= offsetof(struct fuse_init_out, flags2)) {
+		init->flags |= fs->init_offered & FUSE_HANDLE_KILLPRIV_V2;
+	}
+}
+
+static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
+{
+	struct pai_fs *fs = userdata;
+
+	if (!fs->init_answered && fs->init_unique) {
+		fs->init_answered = true;
+		amend_init(fs, iov, count);
+	}
+	return writev(fd, iov, count);
+}
+
+int fs_io_install(struct pai_fs *fs)
+{
+	static const struct fuse_custom_io io = {.writev = io_writev, .read = io_read};
+
+	return fuse_session_custom_io(fs->se, &io, fuse_session_fd(fs->se));
+}
