@@ -155,10 +155,13 @@ static int choose(struct attach *a, struct pai_sandbox_info **ret, struct pai_er
 		if (!info->sandbox_id[0] || strlen(info->sandbox_id) > PAI_ID_MAX) {
 			continue; /* vanished (see adopt()), or no id of a sandbox */
 		}
-		if (is_over || pai_session_is_foreign(a->known, a->known_count, a->s->key, info)) {
-			pai_log_warn("session", "%s: sandbox %s claims this key and is not it",
+		if (pai_session_is_foreign(a->known, a->known_count, a->s->key, info)) {
+			pai_log_warn("session", "%s: sandbox %s claims this key and is another's",
 			    a->s->key, info->sandbox_id);
 			continue;
+		}
+		if (is_over) {
+			continue; /* killed or reset, and about to go */
 		}
 		if (!best || is_older(info, best)) {
 			best = info;

@@ -7,8 +7,10 @@
  * one, opened on first use and again when it has died; else commands go through run().
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "providers/base/clock.h"
 #include "providers/session/session_private.h"
@@ -50,6 +52,9 @@ void pai_env_unref(struct pai_env *e)
 	free(e->lines);
 	pai_ws_unref(e->ws);
 	pai_sandbox_free(e->sandbox);
+	if (e->nonce_fd >= 0) {
+		(void)close(e->nonce_fd);
+	}
 	if (e->user && s->m->listener.free_user) {
 		s->m->listener.free_user(s->m->listener.arg, e->user);
 	}
@@ -110,6 +115,8 @@ static int compose_ws(struct pai_env *e, const struct pai_call *call, struct pai
 	if (!m->portable) {
 		r = pai_sandbox_host_files(e->sandbox, call, &files, &why);
 		if (r == 0) {
+			/* Ours beside the server's; without it a loss is seen later. */
+			e->nonce_fd = fcntl(files.nonce_fd, F_DUPFD_CLOEXEC, 0);
 			return pai_ws_posix_new(&files, &config, &e->ws, err);
 		}
 		if (why.code != PAI_E_UNSUPPORTED) {
@@ -134,6 +141,7 @@ int pai_env_compose(struct pai_session *s, struct pai_sandbox *take_sandbox,
 		return pai_err_no_memory(err);
 	}
 	atomic_init(&e->refs, 1);
+	e->nonce_fd = -1;
 	(void)pthread_mutex_init(&e->lock, NULL);
 	e->session = pai_session_ref(s);
 	e->sandbox = take_sandbox;
@@ -144,6 +152,14 @@ int pai_env_compose(struct pai_session *s, struct pai_sandbox *take_sandbox,
 	}
 	*ret = PAI_TAKE(e);
 	return 0;
+}
+
+bool pai_env_is_seen_gone(struct pai_env *e)
+{
+	struct stat st;
+
+	return __atomic_load_n(&e->ws->gone, __ATOMIC_ACQUIRE) ||
+	       (e->nonce_fd >= 0 && fstat(e->nonce_fd, &st) == 0 && st.st_nlink == 0);
 }
 
 void pai_env_revoke(struct pai_env *e)
@@ -161,6 +177,18 @@ void pai_env_revoke(struct pai_env *e)
 	}
 }
 
+static int open_supervised(struct pai_env *e, int take_fd, uint64_t epoch,
+    const struct pai_call *call, struct pai_exec_line **ret, struct pai_err *err)
+{
+	int r = pai_exec_line_new(take_fd, e->session->m->client_id, epoch, call, ret, err);
+	int proof = r == 0 && e->nonce_fd >= 0 ? fcntl(e->nonce_fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+	if (proof >= 0) {
+		pai_exec_line_prove_by(*ret, proof);
+	}
+	return r;
+}
+
 static int open_line(struct pai_env *e, uint64_t epoch, const struct pai_call *call,
     struct pai_exec_line **ret, struct pai_err *err)
 {
@@ -172,7 +200,7 @@ static int open_line(struct pai_env *e, uint64_t epoch, const struct pai_call *c
 	if (!m->portable) {
 		r = pai_sandbox_open_exec(e->sandbox, call, &fd, &why);
 		if (r == 0) {
-			return pai_exec_line_new(fd, m->client_id, epoch, call, ret, err);
+			return open_supervised(e, fd, epoch, call, ret, err);
 		}
 		if (why.code != PAI_E_UNSUPPORTED) {
 			*err = why;

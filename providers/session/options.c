@@ -34,7 +34,7 @@ static int check_reserved(
 {
 	const char *const reserved[] = {key_metadata, PAI_NETWORK_METADATA, PAI_TEMPLATE_METADATA};
 
-	for (size_t i = 0; i < PAI_COUNT(reserved); i++) {
+	for (size_t i = 0; key_metadata && i < PAI_COUNT(reserved); i++) {
 		if (pai_strmap_get(metadata, reserved[i])) {
 			return pai_err_set(
 			    err, PAI_E_INPUT, "metadata '%s' is reserved", reserved[i]);
@@ -99,8 +99,7 @@ int pai_create_options_clone(
 {
 	struct pai_create_input input = pai_create_options_input(from);
 
-	/* What is kept has no reserved metadata; the empty label can't be one. */
-	return pai_create_options_copy(to, &input, "", err);
+	return pai_create_options_copy(to, &input, NULL, err);
 }
 
 struct pai_create_input pai_create_options_input(const struct pai_create_options *o)

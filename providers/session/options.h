@@ -26,7 +26,7 @@ struct pai_create_options {
 void pai_create_options_fini(struct pai_create_options *o);
 #define pai_auto_create_options PAI_AUTO(pai_create_options_fini)
 /* `to` is zeroed. INPUT for an allow list without ALLOWLIST and for reserved metadata;
- * `key_metadata` is the reserved label of the session key. */
+ * `key_metadata` is the reserved label of the session key; NULL: nothing is reserved. */
 int pai_create_options_copy(struct pai_create_options *to, const struct pai_create_input *from,
     const char *key_metadata, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_create_options_clone(struct pai_create_options *to, const struct pai_create_options *from,

@@ -438,8 +438,8 @@ static int check_env(const struct acquire *a, struct pai_env *e, bool *is_gone, 
 	struct pai_err why = PAI_ERR_INIT;
 	int r = 0;
 
-	if (__atomic_load_n(&e->ws->gone, __ATOMIC_ACQUIRE)) {
-		pai_session_lost(a->s, e, "its file server says so");
+	if (pai_env_is_seen_gone(e)) {
+		pai_session_lost(a->s, e, "its identity file is gone");
 		*is_gone = true;
 		return 0;
 	}

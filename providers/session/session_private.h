@@ -40,6 +40,8 @@ struct pai_env {
 	struct pai_session *session; /* a reference */
 	struct pai_sandbox *sandbox;
 	struct pai_ws *ws;
+	int nonce_fd; /* the identity file, where it is of this host: unlinked by a kill; -1: none
+		       */
 	struct pai_session_identity identity;
 	uint64_t generation;
 	bool replaced;
@@ -183,6 +185,8 @@ int pai_session_refuse_borrowed(
 int pai_env_compose(struct pai_session *s, struct pai_sandbox *take_sandbox,
     const struct pai_call *call, struct pai_env **ret, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_env_revoke(struct pai_env *e);
+/* Whether it is known here, without a call, that the sandbox is gone. */
+bool pai_env_is_seen_gone(struct pai_env *e);
 void pai_session_identity_of(const struct pai_sandbox *sb, struct pai_session_identity *ret);
 
 /* exclusive.c */

@@ -64,7 +64,7 @@ static bool is_lost(struct use *u, struct pai_env *e, const struct pai_err *err)
 		return true;
 	}
 	return err->code == PAI_E_RESET &&
-	       (pai_env_revoked(e) || __atomic_load_n(&e->ws->gone, __ATOMIC_ACQUIRE) ||
+	       (pai_env_revoked(e) || pai_env_is_seen_gone(e) ||
 		   (pai_session_verify(u->s, e, u->call, &why) < 0 && why.code == PAI_E_NOT_FOUND));
 }
 
