@@ -86,11 +86,6 @@ int pai_posix_stat_fd(const struct pai_posix *ws, int fd, struct pai_ws_attr *re
 /* statx of `path` below dir_fd ("": dir_fd itself), links not followed; EXDEV for a mount point. */
 int pai_posix_statx(int dir_fd, const char *path, struct statx *ret);
 struct pai_ws_identity pai_posix_identity(const struct statx *stx);
-static inline bool pai_ws_identity_equal(
-    const struct pai_ws_identity *a, const struct pai_ws_identity *b)
-{
-	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
-}
 /* Whether a name is one of the extended attributes that are served. */
 bool pai_posix_serves_xattr(const char *name);
 /* A list of names reduced to the served ones; the new length. */

@@ -55,8 +55,7 @@ static struct pai_dir *find_locked(struct pai_dirs *d, const struct pai_ws_ident
 {
 	struct pai_dir *dir = d->buckets[bucket_of(id)];
 
-	while (dir && (dir->id.ino != id->ino || dir->id.btime_ns != id->btime_ns ||
-			  dir->id.dev != id->dev)) {
+	while (dir && !pai_ws_identity_equal(&dir->id, id)) {
 		dir = dir->hash_next;
 	}
 	return dir;

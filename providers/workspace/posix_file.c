@@ -40,6 +40,18 @@ static int check_type(const struct statx *stx)
 	return S_ISDIR(stx->stx_mode) ? EISDIR : ENXIO;
 }
 
+/* A regular file's handle, or NULL. */
+static struct pai_handle *file_of(struct pai_posix *ws, const struct pai_ws_req *req)
+{
+	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+
+	if (h && h->is_dir) {
+		pai_handles_put(&ws->handles, h);
+		return NULL;
+	}
+	return h;
+}
+
 static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd)
 {
 	int error = pai_posix_stat_fd(ws, fd, &req->attr);
@@ -119,11 +131,24 @@ static int open_to_read(struct pai_posix *ws, struct pai_ws_req *req)
 	return add_handle(ws, req, fd);
 }
 
+/* By an open description: what has lost its last name is opened anew through it. */
+static int open_by_handle(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	struct pai_handle *h = file_of(ws, req);
+	int fd, error = h ? reopen(h->fd, req, &fd) : EBADF;
+
+	pai_handles_put(&ws->handles, h);
+	return error ? error : add_handle(ws, req, fd);
+}
+
 int pai_posix_open(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node n = PAI_NODE_INIT;
 	int fd, error;
 
+	if (req->handle) {
+		return open_by_handle(ws, req);
+	}
 	if (ws->watch && *req->at.path && (req->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY) {
 		return open_to_read(ws, req);
 	}
@@ -228,18 +253,6 @@ int pai_posix_tmpfile(struct pai_posix *ws, struct pai_ws_req *req)
 }
 
 /* --- with a handle --- */
-
-/* A regular file's handle, or NULL. */
-static struct pai_handle *file_of(struct pai_posix *ws, const struct pai_ws_req *req)
-{
-	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
-
-	if (h && h->is_dir) {
-		pai_handles_put(&ws->handles, h);
-		return NULL;
-	}
-	return h;
-}
 
 int pai_posix_read(struct pai_posix *ws, struct pai_ws_req *req)
 {

@@ -68,18 +68,13 @@ void pai_proofs_remove(struct pai_proofs *t, struct pai_proof *p)
 	free(p);
 }
 
-static bool same_file(const struct pai_ws_identity *a, const struct pai_ws_identity *b)
-{
-	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
-}
-
 struct pai_proof *pai_proofs_add(struct pai_proofs *t, int wd, struct pai_proof **of_watch,
     const char *name, const struct pai_ws_identity *id, int fd)
 {
 	struct pai_proof *p = pai_proofs_find(t, wd, name);
 	size_t b;
 
-	if (p && same_file(&p->id, id)) {
+	if (p && pai_ws_identity_equal(&p->id, id)) {
 		remove_from_age(t, p);
 		push_newest(t, p);
 		return p;

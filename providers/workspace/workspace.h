@@ -32,6 +32,11 @@ struct pai_ws_identity {
 	uint64_t btime_ns;
 	uint64_t dev;
 };
+static inline bool pai_ws_identity_equal(
+    const struct pai_ws_identity *a, const struct pai_ws_identity *b)
+{
+	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
+}
 
 enum pai_ws_attr_flags {
 	PAI_WS_HAS_XATTRS =
@@ -60,7 +65,7 @@ enum pai_ws_op {
 			  after, nlink 0  when it was the last */
 	PAI_WS_RMDIR,  /* at, name */
 	PAI_WS_RENAME, /* at, name, to (dir), to_name, flags (RENAME_*) -> attr of what moved */
-	PAI_WS_LINK,   /* at (the file), to (dir), to_name -> attr */
+	PAI_WS_LINK,   /* at (the file) | handle (TMPFILE's), to (dir), to_name -> attr */
 	PAI_WS_OPEN,   /* at | handle (opens anew what has no name left), flags (O_*) -> out.handle,
 			  attr, out.open_flags */
 	PAI_WS_CREATE, /* at (dir), name, flags, in.make -> out.handle, attr, out.open_flags,
@@ -90,7 +95,8 @@ enum pai_ws_op {
 	PAI_WS_UNLOCK_OWNER, /* handle, in.lock.owner: everything that owner holds on that file
 				(FLUSH) */
 	PAI_WS_WATCH, /* at (dir, or a file with several links): from now on its changes are pushed.
-			 The attr is read after the watch exists */
+			 The attr is read after the watch exists. Idempotent. ENOSPC, EACCES,
+			 EOPNOTSUPP: it can't be watched, so nothing of it may be cached */
 	PAI_WS_UNWATCH, /* at.id */
 	PAI_WS_BARRIER, /* completes after every push for changes made before it was submitted */
 	PAI_WS_ACCESS,  /* at, flags (R_OK..): as the server's own user */
@@ -222,10 +228,11 @@ enum pai_ws_push_flags {
 	PAI_WS_PUSH_DATA = 1 << 2,  /* bytes may differ */
 	PAI_WS_PUSH_OPENED =
 	    1 << 3, /* somebody may be about to write through a mapping: no proof any more */
-	PAI_WS_PUSH_DIR_GONE = 1 << 4, /* the watched object itself was removed or moved; its watch
-					  has ended or lies elsewhere: forget its place */
-	PAI_WS_PUSH_ALL =
-	    1 << 5, /* overflow or a lost watch: nothing is known about anything; name is NULL */
+	PAI_WS_PUSH_DIR_GONE = 1 << 4, /* the watched object itself was removed or moved: forget its
+					  place; its watch has ended, WATCH it anew once found */
+	PAI_WS_PUSH_ALL = 1 << 5, /* overflow, or a late barrier: nothing is known about anything,
+				     not even which watches live (WATCH again costs nothing); name
+				     is NULL */
 };
 struct pai_ws_push {
 	struct pai_ws_identity dir; /* the watched object */

@@ -444,6 +444,12 @@ Test(posix, unlinked_open_file_lives_on)
 	req.in.set.size = 2;
 	cr_assert_eq(run(&f, &req), 0);
 	cr_assert_str_eq(read_at(&f, req.handle, 0), "al");
+	req.op = PAI_WS_OPEN;
+	req.flags = O_RDONLY;
+	cr_assert_eq(run(&f, &req), 0, "opened anew, though it has no name");
+	cr_assert_str_eq(read_at(&f, req.out.handle, 1), "l");
+	req.handle = 12345;
+	cr_assert_eq(run(&f, &req), EBADF);
 }
 
 Test(posix, tmpfile_is_linked_by_its_handle)
