@@ -449,6 +449,9 @@ static void stop_threads(struct pai_fs *fs)
 		(void)pthread_join(fs->watchdog, NULL);
 		fs->watchdog_runs = false;
 	}
+	while (atomic_load(&fs->refreshing)) { /* on the pool, bounded by the store's own deadlines */
+		(void)nanosleep(&(const struct timespec){.tv_nsec = 1000000}, NULL);
+	}
 }
 
 int pai_fs_serve(struct pai_fs *fs, struct pai_err *err)

@@ -24,7 +24,7 @@
 #include "providers/base/log.h"
 
 #define WATCH_STEP_MS 50
-#define PING_EVERY_MS 1000
+#define REFRESH_EVERY_MS 10000
 
 static struct fs_call *call_of(struct pai_ws_req *req)
 {
@@ -318,6 +318,7 @@ static bool take_env(struct fs_call *c, int *errnum)
 		env = NULL;
 	}
 	if (env && !c->env) {
+		c->session->used = true;
 		c->env = fs_env_ref_locked(env);
 		c->server = pai_ws_ref(env->ws);
 	}
@@ -721,9 +722,61 @@ static bool watch_session(struct fs_session *s, uint64_t now)
 	return busy || broken || count == VERDICTS;
 }
 
+/* A sandbox whose files were used through the mount since the last round is in use: its lifetime is
+ * renewed. */
+static void keep_used_alive(struct pai_fs *fs)
+{
+	struct fs_session *list;
+
+	pthread_mutex_lock(&fs->lock);
+	list = fs->session_list;
+	pthread_mutex_unlock(&fs->lock);
+	for (struct fs_session *s = list; s; s = s->next) {
+		struct pai_call call = {.deadline_ms = pai_deadline_in(fs->options.timeout_ms)};
+		struct pai_session *session = NULL;
+		pai_auto_env struct pai_env *env = NULL;
+
+		pthread_mutex_lock(&fs->lock);
+		if (s->used && s->env && s->session) {
+			session = pai_session_ref(s->session);
+		}
+		s->used = false;
+		pthread_mutex_unlock(&fs->lock);
+		if (session && pai_session_acquire(session, PAI_ACQUIRE_LOOK, NULL, &call, &env,
+				   PAI_ERR_IGNORED()) < 0) {
+			pai_log_debug("fuse", "session %s could not be kept alive", s->key);
+		}
+		pai_session_unref(session);
+	}
+}
+
+/* Keys that other daemons named or killed; on the pool, since the ledger may be busy. */
+static void refresh_job(void *arg)
+{
+	struct pai_fs *fs = arg;
+
+	fs_sessions_refresh(fs);
+	keep_used_alive(fs);
+	atomic_store(&fs->refreshing, false);
+}
+
+static void refresh_at_times(struct pai_fs *fs, uint64_t *next_ms)
+{
+	uint64_t now = pai_clock_ms();
+
+	if (now < *next_ms || atomic_exchange(&fs->refreshing, true)) {
+		return;
+	}
+	*next_ms = now + REFRESH_EVERY_MS;
+	if (pai_pool_submit(fs->pool, refresh_job, fs) < 0) {
+		atomic_store(&fs->refreshing, false);
+	}
+}
+
 void *fs_watchdog_main(void *arg)
 {
 	struct pai_fs *fs = arg;
+	uint64_t next_refresh_ms = 0;
 	bool busy = true;
 
 	for (;;) {
@@ -750,6 +803,7 @@ void *fs_watchdog_main(void *arg)
 			busy = watch_session(s, pai_clock_ms()) || busy;
 		}
 		fs_notifier_expire(fs->notifier, pai_clock_ms());
+		refresh_at_times(fs, &next_refresh_ms);
 	}
 }
 

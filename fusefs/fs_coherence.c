@@ -109,7 +109,8 @@ static bool attributes_are_watched(const struct fs_node *n, const struct pai_ws_
 
 	/* Under a guard what is shown of a directory depends on what was seen in it, and of a link
 	 * on where it lies. */
-	if (attr->flags & PAI_WS_UNWATCHED || (o->git_guard && S_ISDIR(attr->mode)) ||
+	if (attr->flags & PAI_WS_UNWATCHED ||
+	    (o->git_guard && (S_ISDIR(attr->mode) || n->flags & FS_NODE_BARE_GIT)) ||
 	    (o->symlinks == PAI_FS_SYMLINKS_GUARDED && S_ISLNK(attr->mode))) {
 		return false;
 	}
@@ -171,6 +172,10 @@ static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	void_locked(n);
 	if (n->flags & FS_NODE_TOLD) {
 		fs_notify_inode_locked(n, false);
+	}
+	if (!(n->flags & FS_NODE_TOLD)) {
+		n->attr =
+		    *attr; /* nobody was told: the newest is the best we have, for link counts */
 	}
 }
 

@@ -148,9 +148,27 @@ int fs_session_add(struct pai_fs *fs, const char *key, struct fs_session **ret)
 		pthread_mutex_unlock(&fs->lock);
 		pai_session_unref(handle);
 	}
+	pthread_mutex_lock(&fs->lock);
 	s->listed = true;
+	s->seen_round = fs->refresh_round;
+	pthread_mutex_unlock(&fs->lock);
 	*ret = s;
 	return 0;
+}
+
+static bool refresh_is_due(struct pai_fs *fs)
+{
+	uint64_t now = pai_clock_ms();
+	bool due;
+
+	pthread_mutex_lock(&fs->lock);
+	due = !fs->refreshed_ms || now - fs->refreshed_ms >= REFRESH_MS;
+	if (due) {
+		fs->refreshed_ms = now;
+		fs->refresh_round++;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	return due;
 }
 
 void fs_sessions_refresh(struct pai_fs *fs)
@@ -158,32 +176,35 @@ void fs_sessions_refresh(struct pai_fs *fs)
 	struct pai_store *store = pai_sessions_store(fs->sessions);
 	struct pai_err err = PAI_ERR_INIT;
 	pai_auto_free struct pai_session_record *records = NULL;
-	struct fs_session *list, *s;
+	struct fs_session *s;
 	size_t count = 0;
-	uint64_t now = pai_clock_ms();
+	uint64_t round;
 
-	pthread_mutex_lock(&fs->lock);
-	if (fs->refreshed_ms && now - fs->refreshed_ms < REFRESH_MS) {
-		pthread_mutex_unlock(&fs->lock);
+	if (!refresh_is_due(fs)) {
 		return;
 	}
-	fs->refreshed_ms = now;
-	list = fs->session_list;
+	pthread_mutex_lock(&fs->lock);
+	round = fs->refresh_round;
 	pthread_mutex_unlock(&fs->lock);
 	if (store->ops->list(store, &records, &count, &err) < 0) {
 		pai_log_warn("fuse", "the ledger can't be read: %s", err.msg);
 		return;
 	}
-	pthread_mutex_lock(&fs->lock);
-	for (s = list; s; s = s->next) {
-		s->listed = false; /* another daemon may have killed it */
-	}
-	pthread_mutex_unlock(&fs->lock);
 	for (size_t i = 0; i < count; i++) {
 		if (fs_session_add(fs, records[i].key, &s) == 0) {
 			s->trusted = records[i].trusted;
 		}
 	}
+	/* What was there before and was not named again has been killed, perhaps by another daemon.
+	 */
+	pthread_mutex_lock(&fs->lock);
+	for (s = fs->session_list; s; s = s->next) {
+		if (s->listed && s->seen_round < round) {
+			s->listed = false;
+			fs_notify_entry_locked(s, fs->root, s->name);
+		}
+	}
+	pthread_mutex_unlock(&fs->lock);
 }
 
 void fs_sessions_free(struct pai_fs *fs)
@@ -317,10 +338,17 @@ void fs_root_mkdir(struct fs_call *c, const char *name)
 
 void pai_fs_session_named(struct pai_fs *fs, const char *key)
 {
+	struct pai_store *store = pai_sessions_store(fs->sessions);
+	struct pai_session_record record;
 	struct fs_session *s;
+	bool found = false;
 
 	if (fs_session_add(fs, key, &s) < 0) {
 		pai_log_warn("fuse", "session %s can't be shown", key);
+		return;
+	}
+	if (store->ops->load(store, key, &found, &record, PAI_ERR_IGNORED()) == 0 && found) {
+		s->trusted = record.trusted;
 	}
 }
 

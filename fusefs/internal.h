@@ -174,7 +174,9 @@ struct fs_session {
 	struct pai_session *session; /* NULL after a kill, until named again */
 	struct fs_node *top;         /* referenced for good */
 	bool listed;
+	uint64_t seen_round; /* fs->refresh_round when it was last named */
 	bool trusted;
+	bool used;          /* since its lifetime was last renewed */
 	int64_t named_ns;   /* times of a directory that has no workspace yet */
 	struct fs_env *env; /* referenced; the current one, NULL while there is none */
 	pthread_rwlock_t answer_lock;
@@ -210,6 +212,7 @@ struct pai_fs {
 	uint64_t next_nodeid;
 	struct fs_session *session_list;
 	size_t session_count;
+	uint64_t refresh_round;
 	uint64_t refreshed_ms; /* keys read from the store */
 	pthread_mutex_t pending_lock;
 	pthread_cond_t pending_wake; /* the watchdog's: something waits, or the end */
@@ -221,6 +224,7 @@ struct pai_fs {
 	volatile bool served;    /* the loop has ended */
 	struct pai_cancel *stop; /* somebody wants it to end */
 	int pid;
+	atomic_bool refreshing;
 	atomic_ulong sequence; /* orders the beginnings of requests and what the kernel was told */
 	atomic_ulong requests[64]; /* by FUSE opcode */
 	atomic_ulong notified[4];
