@@ -40,7 +40,8 @@ struct pai_exec_events {
 int pai_exec_line_new(int take_fd, const char *who, uint64_t epoch, const struct pai_call *call,
     struct pai_exec_line **ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* The portable form: each start is one run() on a thread of `pool`; stdin is spooled to its end
- * before the start, -t and signals but KILL are refused. `sb` is borrowed. */
+ * before the start; -t, DETACH (UNSUPPORTED) and signals but KILL (ignored) are refused. `sb` is
+ * borrowed until the line's last reference and the last event of every command have gone. */
 int pai_exec_line_portable_new(struct pai_sandbox *sb, struct pai_pool *pool,
     struct pai_exec_line **ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* The sandbox's identity file: from now on a loss or an exit is NOT_FOUND when its link count is 0.

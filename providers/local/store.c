@@ -335,7 +335,7 @@ static int meta_of(const struct pai_create_input *in, struct pai_local_meta *m, 
 static int fill_dir(int dir_fd, const struct pai_local_meta *m, struct pai_err *err)
 {
 	static const char *const own[] = {"tmp", "home", "watch"};
-	char nonce[34];
+	char nonce[33 + 1];
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < PAI_COUNT(own); i++) {
@@ -352,7 +352,7 @@ static int fill_dir(int dir_fd, const struct pai_local_meta *m, struct pai_err *
 		return pai_err_sys(err, "mkdir");
 	}
 	random_hex(nonce, 16);
-	(void)strncat(nonce, "\n", 2);
+	memcpy(nonce + 32, "\n", 2);
 	r = pai_local_save_meta(dir_fd, m, err);
 	return r < 0 ? r : put_file(dir_fd, "nonce", nonce, err);
 }
