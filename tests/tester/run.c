@@ -166,7 +166,7 @@ static int say_stat(const struct stat *st, char *out)
 
 static int open_for(const struct pai_run *r, const struct pai_op *op, int flags)
 {
-	return openat(r->root_fd, op->path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+	return openat(r->root_fd, op->path, flags | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
 static int falloc(int fd, const struct pai_op *op)
