@@ -24,6 +24,7 @@
 #include "providers/base/path.h"
 
 #define WAKE_SIGNAL SIGUSR2
+#define DRAIN_MS 3000 /* after the sessions were closed, which ends what they serve */
 
 static const char *const opcode_names[FS_OPCODE_COUNT] = {
     [FS_OP_LOOKUP] = "lookup",
@@ -133,6 +134,10 @@ void pai_fs_free(struct pai_fs *fs)
 {
 	if (!fs) {
 		return;
+	}
+	if (!fs_calls_drained(fs, pai_deadline_in(DRAIN_MS))) {
+		pai_log_warn("fuse", "a server has not answered: its calls are left behind");
+		return; /* they still refer to all of this; the process is about to end */
 	}
 	fs_notifier_free(fs->notifier);
 	if (fs->ids) {
@@ -449,7 +454,8 @@ static void stop_threads(struct pai_fs *fs)
 		(void)pthread_join(fs->watchdog, NULL);
 		fs->watchdog_runs = false;
 	}
-	while (atomic_load(&fs->refreshing)) { /* on the pool, bounded by the store's own deadlines */
+	while (
+	    atomic_load(&fs->refreshing)) { /* on the pool, bounded by the store's own deadlines */
 		(void)nanosleep(&(const struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 }
@@ -475,6 +481,7 @@ int pai_fs_serve(struct pai_fs *fs, struct pai_err *err)
 	unmount_at(fs->mountpoint);
 	/* Closes the device: whatever still waits, in any namespace, gets ENOTCONN now. */
 	fs_notifier_stop(fs->notifier);
+	fs_calls_end(fs);
 	fuse_session_destroy(fs->se);
 	fs->se = NULL;
 	return r;

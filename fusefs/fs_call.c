@@ -44,6 +44,7 @@ struct fs_call *fs_call_new(fuse_req_t req, fuse_ino_t ino, int opcode)
 	}
 	c->req = req;
 	c->fs = fs;
+	atomic_fetch_add(&fs->calls, 1);
 	c->ctx = *fuse_req_ctx(req);
 	atomic_init(&c->refs, 1);
 	c->started = atomic_fetch_add_explicit(&fs->sequence, 1, memory_order_relaxed);
@@ -145,6 +146,7 @@ static void call_free(struct fs_call *c)
 	free(c->name);
 	free(c->to_name);
 	free(c->data);
+	atomic_fetch_sub(&c->fs->calls, 1);
 	free(c);
 }
 
@@ -261,10 +263,15 @@ static void wait_for_env(struct fs_call *c)
 	submit = !s->acquiring;
 	s->acquiring = true;
 	pthread_mutex_unlock(&c->fs->pending_lock);
+	if (submit) {
+		atomic_fetch_add(
+		    &s->fs->calls, 1); /* the job's own: it outlives the calls that it serves */
+	}
 	if (submit && pai_pool_submit(c->fs->pool, acquire_job, s) < 0) {
 		pthread_mutex_lock(&c->fs->pending_lock);
 		s->acquiring = false;
 		pthread_mutex_unlock(&c->fs->pending_lock);
+		atomic_fetch_sub(&s->fs->calls, 1);
 	}
 }
 
@@ -374,6 +381,7 @@ static void acquire_job(void *arg)
 		pai_env_unref(env);
 		pai_session_unref(session);
 	}
+	atomic_fetch_sub(&s->fs->calls, 1);
 }
 
 void fs_call_run(struct fs_call *c, fs_call_fn start, fs_call_fn finish)
@@ -807,9 +815,9 @@ void *fs_watchdog_main(void *arg)
 	}
 }
 
-void fs_env_fail(struct fs_env *env, int errnum)
+/* Everything that waits in this session, or only what waits for `env`. */
+static void fail_pending(struct fs_session *s, const struct fs_env *env, int errnum)
 {
-	struct fs_session *s = env->session;
 	struct verdict verdicts[VERDICTS];
 	size_t count;
 
@@ -818,9 +826,10 @@ void fs_env_fail(struct fs_env *env, int errnum)
 		pthread_mutex_lock(&s->fs->pending_lock);
 		for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
 			next = c->next;
-			if (c->env == env && !atomic_load(&c->replied)) {
+			if ((!env || c->env == env) && !atomic_load(&c->replied)) {
 				atomic_fetch_add(&c->refs, 1);
 				unlink_pending_locked(c);
+				remove_waiting_locked(c);
 				verdicts[count].call = c;
 				verdicts[count++].errnum = errnum;
 			}
@@ -830,4 +839,27 @@ void fs_env_fail(struct fs_env *env, int errnum)
 			fs_call_error(verdicts[i].call, verdicts[i].errnum);
 		}
 	} while (count == VERDICTS);
+}
+
+void fs_env_fail(struct fs_env *env, int errnum)
+{
+	fail_pending(env->session, env, errnum);
+}
+
+void fs_calls_end(struct pai_fs *fs)
+{
+	for (struct fs_session *s = fs->session_list; s; s = s->next) {
+		fail_pending(s, NULL, ENOTCONN);
+	}
+}
+
+bool fs_calls_drained(struct pai_fs *fs, uint64_t deadline_ms)
+{
+	while (atomic_load(&fs->calls) > 0) {
+		if (pai_deadline_passed(deadline_ms)) {
+			return false;
+		}
+		(void)nanosleep(&(const struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	return true;
 }

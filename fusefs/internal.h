@@ -225,6 +225,7 @@ struct pai_fs {
 	struct pai_cancel *stop; /* somebody wants it to end */
 	int pid;
 	atomic_bool refreshing;
+	atomic_long calls;     /* alive, replied or not, and the jobs that serve them */
 	atomic_ulong sequence; /* orders the beginnings of requests and what the kernel was told */
 	atomic_ulong requests[64]; /* by FUSE opcode */
 	atomic_ulong notified[4];
@@ -330,6 +331,10 @@ void fs_call_done(struct fs_call *c);
 void *fs_watchdog_main(void *fs);
 /* Ends everything that waits for this environment with errnum. */
 void fs_env_fail(struct fs_env *env, int errnum);
+/* The connection ends: everything that waits is answered, so that nobody replies into it later. */
+void fs_calls_end(struct pai_fs *fs);
+/* Waits for the last call to be freed; false at the deadline. */
+bool fs_calls_drained(struct pai_fs *fs, uint64_t deadline_ms);
 
 /* --- coherence (fs_coherence.c) --- */
 
