@@ -184,10 +184,18 @@ static void probe(struct pai_exec_state *r)
 
 static void on_fatal(struct pai_exec_state *r, int signo)
 {
+	struct pai_err err = PAI_ERR_INIT;
+
 	r->fatal_count++;
 	r->said_int = r->said_int || signo == SIGINT;
 	if (r->over) {
 		/* Only our own output is left, and somebody no longer wants it. */
+		r->result->die_of = signo;
+		r->quit = true;
+	} else if (r->give_up_ms != PAI_NO_DEADLINE) {
+		/* Asked twice: the end is on its way, but not waited for. */
+		(void)pai_err_set(&err, PAI_E_CANCELLED, "the command's end was not waited for");
+		lose(r, &err);
 		r->result->die_of = signo;
 		r->quit = true;
 	} else if (!r->started) {

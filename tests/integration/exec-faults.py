@@ -416,6 +416,26 @@ def an_interrupt_before_the_start_cancels():
 
 
 @test
+def a_second_interrupt_before_the_start_does_not_wait():
+    asked = threading.Event()
+
+    def body(conn, _):
+        asked.set()
+        hang(conn)
+    with fake.Daemon(on_exec(body)):
+        child = spawn("true")
+        assert asked.wait(5)
+        begin = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+        err = child.communicate(timeout=WAIT_S)[1].decode()
+    assert time.monotonic() - begin < 5
+    assert child.returncode == -signal.SIGINT and "outcome unknown" in err, (child.returncode, err)
+
+
+@test
 def signals_go_to_the_command():
     frames, started = [], threading.Event()
 
