@@ -357,7 +357,7 @@ def a_terminal_has_size_resize_and_interrupt(s):
         os.write(master, b"typed\r")
         read_until(master, b"<typed>")
         os.write(master, b"\x03")
-    script = ('test -t 0 && test -t 1 && test -t 2 || exit 9; stty size; trap "stty size" WINCH; '
+    script = ('test -t 0 && test -t 1 && test -t 2 || exit 9; trap "stty size" WINCH; stty size; '
               'a=; while [ -z "$a" ]; do read a || :; done; echo "<$a>"; trap - WINCH; '
               'exec sleep 60')
     assert on_terminal(s, act, "-c", script) == (130, True)
@@ -452,7 +452,7 @@ def a_shell_in_a_directory_that_a_reset_took_is_told(s):
     assert shell.stdout.readline() == "first 0\n"
     reset = pai("-n", s.daemon, "reset", os.path.basename(s.cwd))
     assert reset.returncode == 0, reset
-    out, _ = shell.communicate(f"{PAI_EXEC} touch was-here; echo second $?\ncd {s.cwd}\n"
+    out, _ = shell.communicate(f"{PAI_EXEC} touch was-here; echo second $?\ncd '{s.cwd}'\n"
                                f"{PAI_EXEC} pwd; echo third $?\n", timeout=WAIT_S)
     assert "environment was reset" in out and "second 125" in out, out
     assert out.endswith("/workspace\nthird 0\n"), out
@@ -575,8 +575,9 @@ def one_pass(setup):
 
 
 def main():
-    scratch = os.environ.get("PAI_TMP") or tempfile.mkdtemp()
-    if "PAI_TMP" not in os.environ:
+    scratch = os.environ.get("PAI_TMP")
+    if not scratch:  # by hand, without tests/run
+        scratch = tempfile.mkdtemp()
         for name in ("RUNTIME_DIR", "STATE_HOME", "CONFIG_HOME", "DATA_HOME", "CACHE_HOME"):
             os.environ["XDG_" + name] = os.path.join(scratch, name.lower())
             os.makedirs(os.environ["XDG_" + name], mode=0o700)
