@@ -650,8 +650,13 @@ void pai_command_signal(struct command *c, int signo)
 	}
 	if (foreground > 0) {
 		(void)kill(-foreground, signo);
-	} else {
-		signal_group(c, signo);
+		return;
+	}
+	signal_group(c, signo);
+	if (signo == SIGTSTP) {
+		/* The group is an orphan (no parent in its session), whose default stop the kernel
+		 * ignores: what didn't stop by itself is stopped. */
+		signal_group(c, SIGSTOP);
 	}
 }
 

@@ -267,8 +267,8 @@ def signals_reach_the_whole_group(s):
 @test
 def a_stop_reaches_the_command_and_is_undone(s):
     mark = marker()
-    child = s.spawn("sleep", mark, preexec_fn=lambda: os.setpgid(0, 0))
-    wait_until(lambda: alive(mark))
+    child = s.spawn("-c", f"echo up; exec sleep {mark}", preexec_fn=lambda: os.setpgid(0, 0))
+    assert child.stdout.readline() == b"up\n"
 
     def state(pid):
         with open(f"/proc/{pid}/stat") as f:
@@ -485,7 +485,7 @@ def pai_shows_and_ends_sessions(s):
     assert made["sandboxId"] in [x["sandboxId"] for x in listed], listed
     assert pai(*daemon, "status").stdout.splitlines()[0].split() == ["name", s.daemon]
     status = json.loads(pai(*daemon, "status", "--json", "a/b \u202e").stdout)
-    assert status["session"]["generation"] == 1 and status["provider"] == "local", status
+    assert status["session"]["generation"] >= 1 and status["provider"] == "local", status
     assert pai(*daemon, "probe").returncode == 0
     assert pai(*daemon, "kill", "a/b \u202e").stdout.endswith(": 1 sandbox killed\n")
     states = {x["key"]: x["state"] for x in json.loads(pai(*daemon, "ls", "--json").stdout)["sessions"]}
