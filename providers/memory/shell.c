@@ -151,6 +151,16 @@ static const char *param(const struct pai_shell *sh, unsigned n)
 	return "";
 }
 
+/* Past the brace that closes ${NAME}. */
+static int close_brace(struct parse *ps, bool braced)
+{
+	if (braced && *ps->p != '}') {
+		return -EINVAL;
+	}
+	ps->p += braced;
+	return 0;
+}
+
 static int add_variable(struct parse *ps, struct pai_buf *word)
 {
 	const bool braced = ps->p[0] == '{';
@@ -161,7 +171,7 @@ static int add_variable(struct parse *ps, struct pai_buf *word)
 	ps->p += braced;
 	if (*ps->p == '?') {
 		ps->p++;
-		if (braced && *ps->p++ != '}') {
+		if (close_brace(ps, braced) < 0) {
 			return -EINVAL;
 		}
 		return pai_buf_printf(word, "%d", ps->sh->status);
@@ -181,7 +191,7 @@ static int add_variable(struct parse *ps, struct pai_buf *word)
 		}
 		value = pai_strmap_get(&ps->sh->vars, name);
 	}
-	if (braced && *ps->p++ != '}') {
+	if (close_brace(ps, braced) < 0) {
 		return -EINVAL;
 	}
 	return value ? pai_buf_add_str(word, value) : 0;
@@ -193,11 +203,12 @@ static int add_double_quoted(struct parse *ps, struct pai_buf *word)
 	int r = 0;
 
 	while (r == 0 && *ps->p != '"') {
-		char c = *ps->p++;
+		char c = *ps->p;
 
 		if (c == '\0' || c == '`') {
 			return -EINVAL;
 		}
+		ps->p++;
 		if (c == '$') {
 			r = add_variable(ps, word);
 		} else if (c == '\\' && *ps->p && strchr("$`\"\\\n", *ps->p)) {
@@ -207,7 +218,7 @@ static int add_double_quoted(struct parse *ps, struct pai_buf *word)
 			r = pai_buf_add(word, &c, 1);
 		}
 	}
-	ps->p++;
+	ps->p += r == 0;
 	return r;
 }
 
