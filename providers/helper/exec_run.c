@@ -156,6 +156,7 @@ struct caller {
 	struct pai_exec *exec;
 	const struct pai_run_input *input;
 	struct pai_buf captured[2];
+	struct pai_buf spare[2]; /* empty, with its memory: changes places with `pending` */
 };
 
 static void caller_fini(struct caller *c)
@@ -163,6 +164,8 @@ static void caller_fini(struct caller *c)
 	pai_exec_free(c->exec);
 	pai_buf_fini(&c->captured[0]);
 	pai_buf_fini(&c->captured[1]);
+	pai_buf_fini(&c->spare[0]);
+	pai_buf_fini(&c->spare[1]);
 	if (c->run) {
 		run_drop(c->run);
 	}
@@ -172,26 +175,27 @@ static void caller_fini(struct caller *c)
 static int hand_on(struct caller *c, int i, struct pai_err *err)
 {
 	struct run *r = c->run;
-	pai_auto_buf struct pai_buf now = PAI_BUF_INIT(PAI_EXEC_WINDOW);
-	struct pai_buf empty = PAI_BUF_INIT(PAI_EXEC_WINDOW);
+	struct pai_buf *now = &c->spare[i];
+	struct pai_buf empty = *now;
 	bool no_memory;
 
 	(void)pthread_mutex_lock(&r->lock);
-	now = r->pending[i];
+	*now = r->pending[i];
 	r->pending[i] = empty;
 	no_memory = r->no_memory;
 	(void)pthread_mutex_unlock(&r->lock);
 	if (no_memory ||
-	    (!c->input->no_capture && pai_buf_add(&c->captured[i], now.data, now.len) < 0)) {
+	    (!c->input->no_capture && pai_buf_add(&c->captured[i], now->data, now->len) < 0)) {
 		return pai_err_no_memory(err);
 	}
-	if (now.len > 0 && c->input->on_output) {
+	if (now->len > 0 && c->input->on_output) {
 		c->input->on_output(
-		    c->input->on_output_arg, i == 0 ? PAI_STDOUT : PAI_STDERR, now.data, now.len);
+		    c->input->on_output_arg, i == 0 ? PAI_STDOUT : PAI_STDERR, now->data, now->len);
 	}
-	if (now.len > 0) {
-		pai_exec_credit(c->exec, (uint8_t)(i + 1), (uint32_t)now.len);
+	if (now->len > 0) {
+		pai_exec_credit(c->exec, (uint8_t)(i + 1), (uint32_t)now->len);
 	}
+	pai_buf_clear(now);
 	return 0;
 }
 
@@ -352,6 +356,8 @@ int pai_exec_run(struct pai_exec_line *l, const struct pai_run_input *input,
 	if (!c.run) {
 		return -err->errnum;
 	}
+	c.spare[0].max = PAI_EXEC_WINDOW;
+	c.spare[1].max = PAI_EXEC_WINDOW;
 	c.captured[0].max = limit > SIZE_MAX / 2 ? SIZE_MAX / 2 : (size_t)limit;
 	c.captured[1].max = c.captured[0].max;
 	r = start(&c, l, err);

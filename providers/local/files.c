@@ -76,7 +76,7 @@ static int expand_first_link(int area_fd, const char *rel, char **ret, struct pa
 		if (n > 0 && text[0] == '/') {
 			text[n] = '\0';
 			/* Any ".." in the text is left to the walk, which knows what it leaves. */
-			*ret = pai_path_join(text, rel[at] ? rel + at + 1 : "");
+			*ret = rel[at] ? pai_path_join(text, rel + at + 1) : strdup(text);
 			return *ret ? 1 : pai_err_no_memory(err);
 		}
 		at += rel[at] == '/';

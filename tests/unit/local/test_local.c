@@ -1,0 +1,278 @@
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "providers/base/clock.h"
+#include "tests/unit/local/fixture.h"
+
+TestSuite(local, .init = local_set_up, .fini = local_tear_down, .timeout = 60);
+
+static struct pai_sandbox *connect_to(const char *id, struct pai_err *err)
+{
+	struct pai_sandbox *sb = NULL;
+
+	*err = (struct pai_err)PAI_ERR_INIT;
+	(void)!pai_provider_connect(local, id, &call, &sb, err);
+	return sb;
+}
+
+Test(local, identity_and_files_survive_the_provider)
+{
+	struct pai_sandbox *sb = local_create(NULL);
+	pai_auto_free char *id = strdup(pai_sandbox_id(sb));
+	pai_auto_free char *incarnation = strdup(pai_sandbox_incarnation(sb));
+	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(64);
+	struct pai_err err = PAI_ERR_INIT;
+	bool found = false;
+
+	cr_assert_eq(strlen(incarnation), 32);
+	cr_assert_eq(pai_sandbox_write_file(sb, "a/b", "text", 4, &call, &err), 0);
+	pai_sandbox_free(sb);
+	pai_provider_free(local);
+	local = local_open(false);
+	sb = connect_to(id, &err);
+	cr_assert(sb, "%s", err.msg);
+	cr_assert_str_eq(pai_sandbox_incarnation(sb), incarnation);
+	cr_assert_eq(pai_sandbox_read_file(sb, "a/b", 10, &call, &found, &text, &err), 0);
+	cr_assert(found && text.len == 4);
+	cr_assert_eq(pai_sandbox_kill(sb, &call, &err), 0);
+	cr_assert_lt(pai_sandbox_read_file(sb, "a/b", 10, &call, &found, &text, &err), 0);
+	cr_assert_eq(err.code, PAI_E_NOT_FOUND);
+	pai_sandbox_free(sb);
+	cr_assert_null(connect_to(id, &err));
+	cr_assert_eq(err.code, PAI_OK);
+}
+
+Test(local, the_nonce_is_held_and_its_links_tell)
+{
+	struct pai_sandbox *sb = local_create(NULL);
+	struct pai_host_files files;
+	struct pai_err err = PAI_ERR_INIT;
+	struct stat st;
+
+	cr_assert_eq(pai_sandbox_host_files(sb, &call, &files, &err), 0);
+	cr_assert_eq(fstat(files.nonce_fd, &st), 0);
+	cr_assert_eq(st.st_nlink, 1);
+	cr_assert_eq(strncmp(files.state_dir, local_path(sb, ""), strlen(files.state_dir)), 0);
+	cr_assert_eq(pai_sandbox_kill(sb, &call, &err), 0);
+	cr_assert_eq(fstat(files.nonce_fd, &st), 0);
+	cr_assert_eq(st.st_nlink, 0);
+	(void)close(files.root_fd);
+	(void)close(files.nonce_fd);
+	free(files.state_dir);
+	pai_sandbox_free(sb);
+}
+
+Test(local, a_damaged_meta_is_an_error_and_deletes_nothing)
+{
+	static const char *const bad[] = {"", "{", "[]", "null", "{\"version\":2}",
+	    "{\"version\":1,\"network\":\"none\",\"metadata\":[],\"env\":{},\"createdMs\":1,"
+	    "\"deadlineMs\":0}",
+	    "{\"version\":1,\"network\":\"none\",\"metadata\":{},\"env\":{\"A\":1},\"createdMs\":1,"
+	    "\"deadlineMs\":0}",
+	    "{\"version\":1,\"network\":\"all\",\"metadata\":{},\"env\":{},\"createdMs\":1,"
+	    "\"deadlineMs\":0}",
+	    "{\"version\":1,\"network\":\"none\",\"metadata\":{},\"env\":{},\"createdMs\":1,"
+	    "\"deadlineMs\":\"0\"}",
+	    "{\"version\":1,\"network\":\"none\",\"template\":\"../x\",\"metadata\":{},\"env\":{},"
+	    "\"createdMs\":1,\"deadlineMs\":0}",
+	    "{\"version\":1,\"network\":\"none\",\"template\":7,\"metadata\":{},\"env\":{},"
+	    "\"createdMs\":1,\"deadlineMs\":0}"};
+	struct pai_sandbox *sb = local_create(NULL);
+	struct pai_err err;
+
+	for (size_t i = 0; i < PAI_COUNT(bad); i++) {
+		pai_auto_sandbox_list struct pai_sandbox_list list = {0};
+
+		local_put(local_path(sb, "meta.json"), bad[i]);
+		cr_assert_null(connect_to(pai_sandbox_id(sb), &err), "row %zu", i);
+		cr_assert_eq(err.code, PAI_E_UNAVAILABLE, "row %zu: %s", i, err.msg);
+		cr_assert_not(err.retryable);
+		cr_assert_eq(pai_provider_list(local, NULL, &call, &list, &err), 0);
+		cr_assert_eq(list.count, 0);
+		cr_assert_eq(access(local_path(sb, "workspace"), F_OK), 0, "row %zu", i);
+	}
+	pai_sandbox_free(sb);
+}
+
+Test(local, a_huge_meta_or_one_that_is_no_file_is_not_read)
+{
+	struct pai_sandbox *sb = local_create(NULL);
+	struct pai_err err;
+
+	local_put(local_path(sb, "meta.json"), "");
+	cr_assert_eq(truncate(local_path(sb, "meta.json"), 1ll << 33), 0);
+	cr_assert_null(connect_to(pai_sandbox_id(sb), &err));
+	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
+	cr_assert_eq(unlink(local_path(sb, "meta.json")), 0);
+	cr_assert_eq(mkfifo(local_path(sb, "meta.json"), 0600), 0);
+	cr_assert_null(connect_to(pai_sandbox_id(sb), &err));
+	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
+	cr_assert_eq(unlink(local_path(sb, "meta.json")), 0);
+	cr_assert_eq(symlink("/etc/passwd", local_path(sb, "meta.json")), 0);
+	cr_assert_null(connect_to(pai_sandbox_id(sb), &err));
+	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
+	pai_sandbox_free(sb);
+}
+
+Test(local, a_template_is_the_workspace_and_outlives_the_kill)
+{
+	char dir[] = "/tmp/pai-unit-template-XXXXXX";
+	char file[64];
+	struct pai_create_input input = {.template_name = mkdtemp(dir)};
+	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(64);
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_sandbox *sb;
+	bool found = false;
+
+	(void)snprintf(file, sizeof(file), "%s/file", dir);
+	local_put(file, "mine");
+	sb = local_create(&input);
+	cr_assert_eq(pai_sandbox_flags(sb), PAI_SANDBOX_BORROWED_WORKSPACE);
+	cr_assert_eq(pai_sandbox_read_file(sb, "file", 10, &call, &found, &text, &err), 0);
+	cr_assert(found);
+	cr_assert_eq(pai_sandbox_kill(sb, &call, &err), 0);
+	cr_assert_eq(access(local_path(sb, ""), F_OK), -1);
+	cr_assert_eq(access(file, F_OK), 0);
+	pai_sandbox_free(sb);
+	(void)unlink(file);
+	(void)rmdir(dir);
+}
+
+Test(local, what_this_provider_cannot_keep_is_refused)
+{
+	char above[] = "/tmp";
+	const char *domain = "example.org";
+	struct pai_create_input rows[] = {
+	    {.template_name = "python"},
+	    {.template_name = "/no/such/dir"},
+	    {.template_name = "/etc/passwd"},
+	    {.template_name = local_root},
+	    {.template_name = above},
+	    {.network = {.access = PAI_NETWORK_ALLOWLIST, .allow = &domain, .allow_count = 1}},
+	    {.resources = {.cpu_millis = 1}},
+	};
+	struct pai_sandbox *sb = NULL;
+
+	for (size_t i = 0; i < PAI_COUNT(rows); i++) {
+		struct pai_err err = PAI_ERR_INIT;
+
+		cr_assert_lt(
+		    pai_provider_create(local, &rows[i], &call, &sb, &err), 0, "row %zu", i);
+		cr_assert_eq(err.code, PAI_E_POLICY_MISMATCH, "row %zu: %s", i, err.msg);
+	}
+}
+
+Test(local, without_host_commands_a_command_is_refused_by_its_name)
+{
+	struct pai_sandbox *sb = local_create(NULL);
+	struct pai_run_input input = {.command = "true"};
+	struct pai_run_result result;
+	struct pai_err err = PAI_ERR_INIT;
+	int fd = -1;
+
+	cr_assert_not(pai_provider_caps(local) & PAI_CAP_COMMANDS);
+	cr_assert_lt(pai_sandbox_run(sb, &input, &call, &result, &err), 0);
+	cr_assert(err.code == PAI_E_POLICY_MISMATCH && strstr(err.msg, "-o host_commands"));
+	cr_assert_lt(pai_sandbox_open_exec(sb, &call, &fd, &err), 0);
+	cr_assert_eq(err.code, PAI_E_POLICY_MISMATCH);
+	pai_sandbox_free(sb);
+}
+
+Test(local, a_ttl_that_passes_ends_it_for_whoever_comes)
+{
+	struct pai_create_input input = {.ttl_ms = 60000, .binding_key = "k"};
+	struct pai_sandbox *sb = local_create(&input);
+	struct pai_sandbox *again;
+	struct pai_err err = PAI_ERR_INIT;
+	pai_auto_free char *id = strdup(pai_sandbox_id(sb));
+	bool found;
+	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(8);
+
+	pai_clock_advance_for_test(50000);
+	cr_assert_eq(pai_sandbox_keep_alive(sb, 30000, &call, &err), 0);
+	pai_clock_advance_for_test(20000);
+	cr_assert_eq(pai_sandbox_read_file(sb, "x", 8, &call, &found, &text, &err), 0);
+	cr_assert_eq(pai_sandbox_keep_alive(sb, 1, &call, &err), 0, "never shortens");
+	pai_clock_advance_for_test(11000);
+	cr_assert_lt(pai_sandbox_read_file(sb, "x", 8, &call, &found, &text, &err), 0);
+	cr_assert_eq(err.code, PAI_E_NOT_FOUND);
+	again = local_create(&input);
+	cr_assert_str_neq(pai_sandbox_id(again), id);
+	cr_assert_eq(access(local_path(sb, ""), F_OK), -1, "swept");
+	pai_sandbox_free(sb);
+	pai_sandbox_free(again);
+}
+
+Test(local, without_a_ttl_it_has_no_deadline)
+{
+	struct pai_sandbox *sb = local_create(NULL);
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_sandbox *again;
+
+	cr_assert_eq(pai_sandbox_keep_alive(sb, 1000, &call, &err), 0);
+	pai_clock_advance_for_test(1000ull * 3600 * 24 * 365);
+	again = connect_to(pai_sandbox_id(sb), &err);
+	cr_assert(again);
+	pai_sandbox_free(again);
+	pai_sandbox_free(sb);
+}
+
+Test(local, one_key_is_one_sandbox_among_processes)
+{
+	enum { CREATORS = 8 };
+	char ids[CREATORS][64] = {{0}};
+	struct pai_create_input input = {.binding_key = "thread/42"};
+	int fds[2];
+
+	cr_assert_eq(pipe(fds), 0);
+	for (int i = 0; i < CREATORS; i++) {
+		if (fork() == 0) {
+			struct pai_provider *p = local_open(false);
+			struct pai_sandbox *sb = NULL;
+			char id[64] = "";
+
+			if (pai_provider_create(p, &input, &call, &sb, PAI_ERR_IGNORED()) == 0) {
+				(void)snprintf(id, sizeof(id), "%s", pai_sandbox_id(sb));
+			}
+			(void)!write(fds[1], id, sizeof(id));
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < CREATORS; i++) {
+		cr_assert_eq(read(fds[0], ids[i], sizeof(ids[i])), (ssize_t)sizeof(ids[i]));
+		cr_assert_neq(ids[i][0], '\0');
+		cr_assert_str_eq(ids[i], ids[0]);
+		(void)wait(NULL);
+	}
+}
+
+Test(local, only_ids_of_ours_are_looked_up)
+{
+	static const char *const ids[] = {"", ".", "..", "keys", "l", "l/../keys", "L00", "lxyz",
+	    "l0000000000000000000000000000000000000000000000000000000000000000000000000"};
+	struct pai_err err;
+
+	for (size_t i = 0; i < PAI_COUNT(ids); i++) {
+		cr_assert_null(connect_to(ids[i], &err), "%s", ids[i]);
+	}
+}
+
+Test(local, probe_writes_nothing_and_says_what_is_wrong)
+{
+	struct pai_err err = PAI_ERR_INIT;
+
+	cr_assert_eq(rmdir(local_root), 0);
+	cr_assert_eq(pai_provider_probe(local, &call, &err), 0, "%s", err.msg);
+	cr_assert_eq(access(local_root, F_OK), -1);
+	cr_assert_eq(mkdir(local_root, 0777), 0);
+	cr_assert_eq(chmod(local_root, 0777), 0);
+	cr_assert_lt(pai_provider_probe(local, &call, &err), 0, "a root that others may write");
+	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
+	cr_assert_eq(chmod(local_root, 0700), 0);
+}
