@@ -280,7 +280,7 @@ static void read_root(struct fs_call *c)
 		fs_call_error(c, ENOMEM);
 		return;
 	}
-	c->plus = false;
+	/* In a READDIRPLUS too: an entry without a number is no look-up. */
 	room = put_dots(&f, c->offset);
 	for (size_t i = c->offset > DOTS ? (size_t)c->offset - DOTS : 0;
 	     room && i < h->listing_count; i++) {

@@ -416,6 +416,7 @@ def any_directory_of_the_mount_is_the_same_there(s):
 def deeper_than_a_path_may_be_long(s):
     if not s.cwd:
         return
+    assert os.path.basename(s.cwd) in os.listdir(os.path.dirname(s.cwd))  # getcwd() climbs by these
     pid = os.fork()
     if pid == 0:
         code = 1
