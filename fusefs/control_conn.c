@@ -117,6 +117,10 @@ static void watch(struct pai_conn *conn)
 	waits = out_waits_locked(conn);
 	(void)pthread_mutex_unlock(&conn->lock);
 	if (conn->is_ending && !waits) {
+		if (conn->control->is_closing) {
+			pai_conn_close(conn); /* what was sent can be read after that too */
+			return;
+		}
 		(void)shutdown(conn->fd, SHUT_WR);
 	}
 	pai_loop_io_set(conn->io, events | (waits ? EPOLLOUT : 0));
@@ -240,11 +244,13 @@ void pai_conn_send_err(struct pai_conn *conn, uint32_t id, const struct pai_err 
 
 void pai_conn_end(struct pai_conn *conn)
 {
-	if (conn->is_closed || conn->is_ending) {
+	if (conn->is_closed) {
 		return;
 	}
-	conn->is_ending = true;
-	pai_loop_timer_set(conn->hello_timer, pai_deadline_in(END_TIMEOUT_MS));
+	if (!conn->is_ending) {
+		conn->is_ending = true;
+		pai_loop_timer_set(conn->hello_timer, pai_deadline_in(END_TIMEOUT_MS));
+	}
 	watch(conn);
 }
 
@@ -456,7 +462,7 @@ static void on_io(void *arg, uint32_t events)
 		(void)pthread_mutex_unlock(&conn->lock);
 		watch(conn);
 	}
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+	if (!conn->is_closed && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
 		/* A hang-up while reading pauses has nobody to answer to. */
 		if (conn->proto.paused && !conn->is_ending) {
 			pai_conn_close(conn);
