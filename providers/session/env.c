@@ -15,16 +15,6 @@
 #include "providers/base/clock.h"
 #include "providers/session/session_private.h"
 
-/* Weak until both are in the tree. Whoever brings them takes this out: a weak reference doesn't
- * bring in a member of an archive. */
-#pragma weak pai_ws_portable_new
-#pragma weak pai_exec_line_portable_new
-
-static int not_portable(struct pai_err *err)
-{
-	return pai_err_set(err, PAI_E_UNSUPPORTED, "this build has no portable server");
-}
-
 void pai_session_identity_of(const struct pai_sandbox *sb, struct pai_session_identity *ret)
 {
 	(void)snprintf(ret->sandbox_id, sizeof(ret->sandbox_id), "%s", pai_sandbox_id(sb));
@@ -124,9 +114,6 @@ static int compose_ws(struct pai_env *e, const struct pai_call *call, struct pai
 			return r;
 		}
 	}
-	if (!pai_ws_portable_new) {
-		return not_portable(err);
-	}
 	return pai_ws_portable_new(e->sandbox, &config, &e->ws, err);
 }
 
@@ -206,9 +193,6 @@ static int open_line(struct pai_env *e, uint64_t epoch, const struct pai_call *c
 			*err = why;
 			return r;
 		}
-	}
-	if (!pai_exec_line_portable_new) {
-		return not_portable(err);
 	}
 	return pai_exec_line_portable_new(e->sandbox, m->pool, ret, err);
 }
