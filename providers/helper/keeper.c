@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -170,7 +171,7 @@ struct launch {
 	char **argv;
 	char **env;
 	char **candidates; /* paths to try, NULL-terminated */
-	const char *cwd;
+	char *cwd;
 	bool has_terminal;
 	struct rlimit files_limit;
 	char **script_argv; /* "/bin/sh", path, argv[1]...: for a script without "#!" */
@@ -322,6 +323,28 @@ static void exec_first(struct launch *l, struct failure *f)
 	f->errnum = denied ? EACCES : ENOENT;
 }
 
+/* chdir() for a path of any length: the kernel takes less than PATH_MAX of it at a time. */
+static int enter_directory(char *path)
+{
+	while (strlen(path) >= PATH_MAX) {
+		char *slash = memrchr(path + 1, '/', PATH_MAX - 2);
+		int r;
+
+		if (!slash) {
+			errno = ENAMETOOLONG;
+			return -1;
+		}
+		*slash = '\0';
+		r = chdir(path);
+		*slash = '/';
+		if (r < 0) {
+			return -1;
+		}
+		path = slash + 1;
+	}
+	return chdir(path);
+}
+
 static void become_command(struct launch *l, struct failure *f)
 {
 	sigset_t none;
@@ -338,7 +361,7 @@ static void become_command(struct launch *l, struct failure *f)
 		f->errnum = errno;
 		return;
 	}
-	if (chdir(l->cwd) < 0) {
+	if (enter_directory(l->cwd) < 0) {
 		f->phase = PAI_FAIL_CWD;
 		f->errnum = errno;
 		return;
