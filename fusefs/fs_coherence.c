@@ -164,6 +164,11 @@ static void void_locked(struct fs_node *n)
 	}
 }
 
+static bool same_identity(const struct pai_ws_identity *a, const struct pai_ws_identity *b)
+{
+	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
+}
+
 static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 {
 	if (n->flags & FS_NODE_TOLD && attr_equal(&n->attr, attr)) {
@@ -173,9 +178,10 @@ static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	if (n->flags & FS_NODE_TOLD) {
 		fs_notify_inode_locked(n, false);
 	}
-	if (!(n->flags & FS_NODE_TOLD)) {
-		n->attr =
-		    *attr; /* nobody was told: the newest is the best we have, for link counts */
+	/* Nobody was told: the newest is the best we have, for link counts. A directory that went
+	 * before the server could look at it has no attributes; its identity is the table's key. */
+	if (!(n->flags & FS_NODE_TOLD) && same_identity(&n->attr.id, &attr->id)) {
+		n->attr = *attr;
 	}
 }
 
@@ -197,11 +203,6 @@ static void opened_pushed_locked(struct fs_node *n)
 		n->epoch++;
 		fs_node_list_unproven_locked(n, true);
 	}
-}
-
-static bool same_identity(const struct pai_ws_identity *a, const struct pai_ws_identity *b)
-{
-	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
 }
 
 /* What the name meant is not what the kernel may believe. */
