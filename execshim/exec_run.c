@@ -497,7 +497,7 @@ static void take_sink_failure(struct pai_exec_state *r)
 	r->result->stderr_bytes = r->sinks[1].received;
 }
 
-void pai_exec_run(const struct pai_exec_options *o, const struct pai_target *t,
+void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
     struct pai_client *c, struct pai_exec_result *ret)
 {
 	struct pai_err err = PAI_ERR_INIT;

@@ -27,7 +27,7 @@ struct pai_exec_result {
 void pai_exec_result_fini(struct pai_exec_result *r);
 
 /* Runs what the options say. Always ends with a result; `c` is only good for closing then. */
-void pai_exec_run(const struct pai_exec_options *o, const struct pai_target *t,
+void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
     struct pai_client *c, struct pai_exec_result *ret);
 
 /* Whether descriptors a and b are one open file, or write to the same place in order. */

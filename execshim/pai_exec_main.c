@@ -49,7 +49,7 @@ static void run(const struct pai_exec_options *o, struct pai_exec_result *result
 	struct pai_target t = {.by_mount = false};
 
 	if (find_and_open(o, &t, &c, &result->err) == 0) {
-		pai_exec_run(o, &t, c, result);
+		pai_shim_run(o, &t, c, result);
 	}
 	pai_target_fini(&t);
 }
