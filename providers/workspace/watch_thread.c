@@ -49,11 +49,12 @@ static bool push_to(
 		push.flags = PAI_WS_PUSH_DIR_GONE;
 	} else if (name) {
 		push.exists = pai_posix_stat_at(ws, n.fd, name, &push.attr) == 0;
-		if (flags & PAI_WS_PUSH_ENTRY) {
-			(void)pai_posix_stat_node(ws, &n, &push.dir_attr);
+		/* Removed by now: then with the link count 0 that it has. */
+		if (flags & PAI_WS_PUSH_ENTRY && pai_posix_stat_node(ws, &n, &push.dir_attr) != 0) {
+			(void)pai_posix_stat_fd(ws, n.fd, &push.dir_attr);
 		}
 	} else if (pai_posix_stat_node(ws, &n, &push.attr) != 0) {
-		push.flags |= PAI_WS_PUSH_DIR_GONE;
+		push.flags = PAI_WS_PUSH_DIR_GONE; /* there is nothing to tell of it */
 	}
 	ws->config.on_push(ws->config.push_arg, &push);
 	return error == 0;

@@ -238,8 +238,10 @@ struct pai_ws_push {
 	struct pai_ws_identity dir; /* the watched object */
 	const char *name;           /* a child of it, NULL: itself */
 	uint32_t flags;
-	bool exists;                 /* with a name: whether it names something now */
-	struct pai_ws_attr attr;     /* of the child now (exists), or of the object itself */
+	bool exists; /* with a name: whether it names something now */
+	/* Of the child now (exists), or of the object itself; with DIR_GONE zero when it is no more
+	 * or can't be found. */
+	struct pai_ws_attr attr;
 	struct pai_ws_attr dir_attr; /* with ENTRY: of the directory now */
 };
 typedef void (*pai_ws_push_fn)(void *arg, const struct pai_ws_push *push);

@@ -260,6 +260,24 @@ Test(watch, moved_and_removed_directories_are_gone)
 	cr_assert_fail("never told");
 }
 
+Test(watch, entry_of_a_removed_directory_still_names_it)
+{
+	struct pai_ws_at d;
+	const struct seen *s;
+
+	cr_assert_eq(mkdirat(f.dir_fd, "d", 0755), 0);
+	put_file(&f, "d/x", "1");
+	d = watch("d");
+	(void)pthread_mutex_lock(&gate);
+	cr_assert_eq(unlinkat(f.dir_fd, "d/x", 0), 0);
+	cr_assert_eq(unlinkat(f.dir_fd, "d", AT_REMOVEDIR), 0);
+	(void)pthread_mutex_unlock(&gate);
+	s = after_barrier("x");
+	cr_assert(s && s->flags & PAI_WS_PUSH_ENTRY && !s->exists);
+	cr_assert_eq(s->dir_attr.id.ino, d.id.ino);
+	cr_assert_eq(s->dir_attr.nlink, 0);
+}
+
 Test(watch, directory_whose_ancestor_moved_is_found_or_given_up)
 {
 	struct pai_ws_attr a;
