@@ -72,12 +72,9 @@ static void look(struct pai_sessions *m)
 	for (size_t i = 0; all && i < count; i++) {
 		struct pai_env *e = pai_session_current(all[i]);
 
-		if (e && is_due(e) && pai_sessions_enter(m, PAI_ERR_IGNORED()) == 0) {
-			if (pai_pool_submit(m->makers, renew_job, e) == 0) {
-				e = NULL;
-			} else {
-				pai_sessions_leave(m);
-			}
+		if (e && is_due(e) &&
+		    pai_sessions_submit(m, renew_job, e, PAI_ERR_IGNORED()) == 0) {
+			e = NULL;
 		}
 		pai_env_unref(e);
 		pai_session_unref(all[i]);

@@ -44,6 +44,21 @@ void pai_sessions_leave(struct pai_sessions *m)
 	(void)pthread_mutex_unlock(&m->lock);
 }
 
+int pai_sessions_submit(struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err)
+{
+	int r;
+
+	/* Under the lock: the close takes the pool away. */
+	(void)pthread_mutex_lock(&m->lock);
+	r = m->makers ? pai_pool_submit(m->makers, fn, arg) : -ESHUTDOWN;
+	m->admitted += r == 0;
+	(void)pthread_mutex_unlock(&m->lock);
+	return r == 0 ? 0
+		      : pai_err_unavailable(err, PAI_REASON_BACKEND, NULL,
+			    r == -EAGAIN ? "too many sandboxes are being made"
+					 : "the session manager is closing");
+}
+
 /* --- life --- */
 
 static void free_manager(struct pai_sessions *m)
@@ -199,6 +214,7 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 {
 	struct pai_call call = {.deadline_ms = deadline_ms};
 	struct pai_err err = PAI_ERR_INIT;
+	struct pai_pool *makers;
 	int r = 0;
 
 	if (!m) {
@@ -212,11 +228,12 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 	if (r < 0) {
 		pai_log_warn("session", "%zu operations go on at the close", m->admitted);
 	}
+	makers = m->makers;
+	m->makers = NULL;
 	(void)pthread_mutex_unlock(&m->lock);
 	pai_sessions_keeper_stop(m);
 	cancel_jobs(m);
-	pai_pool_free(m->makers);
-	m->makers = NULL;
+	pai_pool_free(makers);
 	detach_all(m);
 	pai_sessions_unref(m);
 }

@@ -281,7 +281,6 @@ static int job_start_locked(struct pai_session *s, uint32_t flags,
 		r = pai_create_options_copy(&j->options, options, s->m->key_metadata, err);
 		j->attach.options = &j->options;
 	}
-	r = r < 0 ? r : pai_sessions_enter(s->m, err);
 	if (r < 0) {
 		return r;
 	}
@@ -292,7 +291,7 @@ static int job_start_locked(struct pai_session *s, uint32_t flags,
 	s->job_cancel = j->cancel;
 	s->job_number++;
 	pai_session_enter_locked(s, PAI_PHASE_ATTACHING);
-	r = pai_pool_submit(s->m->makers, job_run, j);
+	r = pai_sessions_submit(s->m, job_run, j, err);
 	if (r == 0) {
 		(void)PAI_TAKE(j);
 		return 0;
@@ -300,10 +299,8 @@ static int job_start_locked(struct pai_session *s, uint32_t flags,
 	s->job = false;
 	s->job_cancel = NULL;
 	move_locked(s, PAI_PHASE_ABSENT);
-	pai_sessions_leave(s->m);
 	pai_session_unref(s); /* not the last: the caller has one */
-	return pai_err_unavailable(
-	    err, PAI_REASON_BACKEND, NULL, "too many sandboxes are being made");
+	return r;
 }
 
 /* --- acquire --- */
@@ -377,9 +374,10 @@ static int wait_job_locked(const struct acquire *a, struct pai_err *err)
 			return r;
 		}
 	}
-	/* A job is cancelled by a reset or a kill, never by a waiter: the next step sees which. */
+	/* A job is cancelled by a reset or a kill, never by a waiter: the next step sees which. And
+	 * what it found may have gone before it was ours: the next job finds another. */
 	if (s->phase != PAI_PHASE_LIVE && s->done_number == number && s->done_err.code != PAI_OK &&
-	    s->done_err.code != PAI_E_CANCELLED) {
+	    s->done_err.code != PAI_E_CANCELLED && s->done_err.code != PAI_E_NOT_FOUND) {
 		*err = s->done_err;
 		return -err->errnum;
 	}
@@ -447,7 +445,7 @@ static int check_env(const struct acquire *a, struct pai_env *e, bool *is_gone, 
 		r = pai_env_renew(e, a->call, &why);
 	}
 	if (r == 0 && (a->flags & PAI_ACQUIRE_VERIFY)) {
-		r = pai_session_verify(a->s, e, a->call, &why);
+		r = pai_session_verify_entered(a->s, e, a->call, &why);
 	}
 	if (r < 0 && why.code == PAI_E_NOT_FOUND) {
 		pai_session_lost(a->s, e, why.msg);
@@ -543,24 +541,36 @@ void pai_session_lost(struct pai_session *s, struct pai_env *e, const char *why)
 	pai_session_deliver(s);
 }
 
-int pai_session_verify(
+int pai_session_verify_entered(
     struct pai_session *s, struct pai_env *e, const struct pai_call *call, struct pai_err *err)
 {
 	pai_auto_sandbox struct pai_sandbox *sb = NULL;
 	struct pai_session_identity now;
+	int r = pai_provider_connect(s->m->provider, e->identity.sandbox_id, call, &sb, err);
+
+	if (r < 0) {
+		return r;
+	}
+	if (sb) {
+		pai_session_identity_of(sb, &now);
+	}
+	if (!sb || !pai_session_identity_equal(&now, &e->identity)) {
+		pai_session_lost(s, e, "the provider no longer has it");
+		return pai_err_set(
+		    err, PAI_E_NOT_FOUND, "sandbox %s is gone", e->identity.sandbox_id);
+	}
+	return 0;
+}
+
+int pai_session_verify(
+    struct pai_session *s, struct pai_env *e, const struct pai_call *call, struct pai_err *err)
+{
 	int r = pai_sessions_enter(s->m, err);
 
 	if (r < 0) {
 		return r;
 	}
-	r = pai_provider_connect(s->m->provider, e->identity.sandbox_id, call, &sb, err);
-	if (r == 0 && sb) {
-		pai_session_identity_of(sb, &now);
-	}
-	if (r == 0 && (!sb || !pai_session_identity_equal(&now, &e->identity))) {
-		pai_session_lost(s, e, "the provider no longer has it");
-		r = pai_err_set(err, PAI_E_NOT_FOUND, "sandbox %s is gone", e->identity.sandbox_id);
-	}
+	r = pai_session_verify_entered(s, e, call, err);
 	pai_sessions_leave(s->m);
 	return r;
 }

@@ -118,6 +118,9 @@ struct pai_sessions {
 /* manager.c */
 int pai_sessions_enter(struct pai_sessions *m, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_sessions_leave(struct pai_sessions *m);
+/* On the manager's own threads, for who has entered, also while closing: fn leaves at its end. */
+int pai_sessions_submit(
+    struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_sessions_unref(struct pai_sessions *m);
 /* Every session there is, references; free() the array after unref of each. NULL without memory. */
 struct pai_session **pai_sessions_all(struct pai_sessions *m, size_t *count);
@@ -147,6 +150,8 @@ int pai_session_wait_delivered_locked(
 int pai_session_acquire_entered(struct pai_session *s, uint32_t flags,
     const struct pai_create_input *options, const struct pai_call *call, struct pai_env **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
+int pai_session_verify_entered(struct pai_session *s, struct pai_env *e,
+    const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
 /* Reads the store's record (NEW when there is none) and detaches an environment that another daemon
  * replaced or ended. The lock is held on entry and return, not in between. */
 int pai_session_load_locked(

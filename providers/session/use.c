@@ -65,7 +65,8 @@ static bool is_lost(struct use *u, struct pai_env *e, const struct pai_err *err)
 	}
 	return err->code == PAI_E_RESET &&
 	       (pai_env_revoked(e) || pai_env_is_seen_gone(e) ||
-		   (pai_session_verify(u->s, e, u->call, &why) < 0 && why.code == PAI_E_NOT_FOUND));
+		   (pai_session_verify_entered(u->s, e, u->call, &why) < 0 &&
+		       why.code == PAI_E_NOT_FOUND));
 }
 
 /* `first`: why the first try failed, NULL in the first. *again: it may be tried once more. */

@@ -327,6 +327,32 @@ Test(session_ends, work_under_way_is_not_retried_after_a_dispose)
 	pai_session_unref(s);
 }
 
+static struct thread killer = {.key = "k"};
+
+static void dispose_meanwhile(struct world *world)
+{
+	struct pai_session *s = NULL;
+
+	cr_assert_eq(pthread_create(&killer.id, NULL, dispose_thread, &killer), 0);
+	while (pai_sessions_handle(world->m, "k", &s, PAI_ERR_IGNORED()) == 0) {
+		pai_session_unref(s);
+		sched_yield();
+	}
+}
+
+Test(session_ends, a_dispose_at_the_last_moment_of_a_creation_wins)
+{
+	char id[PAI_ID_MAX + 1];
+
+	w.before_bind = dispose_meanwhile;
+	cr_assert_eq(acquire(w.m, "k", PAI_ACQUIRE_REVIVE, id), PAI_E_RESET);
+	(void)pthread_join(killer.id, NULL);
+	cr_assert_eq(killer.code, PAI_OK);
+	cr_assert_eq(fake_live(&w.fake), 0);
+	cr_assert_eq(state_of(&w, "k"), PAI_SESSION_KILLED);
+	cr_assert_eq(w.attached, 0);
+}
+
 /* --- the exclusive queue --- */
 
 static uint64_t begin(struct pai_session *s, uint64_t ms, enum pai_errcode *code)
@@ -443,6 +469,35 @@ Test(session_ends, a_reset_waits_for_the_exclusive_use)
 	cr_assert(pai_env_revoked(e));
 	pai_env_unref(e);
 	pai_session_unref(s);
+}
+
+static int reset_in_vain(void *arg, struct pai_env *e, struct pai_err *err)
+{
+	struct thread *t = arg;
+	struct pai_call call = {.deadline_ms = pai_deadline_in(20)};
+	struct pai_err why = PAI_ERR_INIT;
+
+	t->killed++;
+	cr_assert_eq(pai_session_reset(t->session, &call, &why), -ETIMEDOUT);
+	fake_vanish(&w.fake, pai_env_identity(e)->sandbox_id);
+	return pai_err_set(err, PAI_E_NOT_FOUND, "the sandbox is gone");
+}
+
+Test(session_ends, a_reset_forbids_retries_from_when_it_is_asked_for)
+{
+	struct thread t = {.session = handle_of(w.m, "k")};
+	struct pai_use how = {.flags = 0};
+	struct pai_call call = soon();
+	struct pai_err err = PAI_ERR_INIT;
+	enum pai_errcode code;
+	uint64_t token = begin(t.session, 10000, &code);
+	bool is_reset;
+
+	cr_assert_eq(
+	    pai_session_use(t.session, &how, reset_in_vain, &t, &call, &is_reset, &err), -ESTALE);
+	cr_assert_eq(t.killed, 1);
+	pai_session_exclusive_end(t.session, token);
+	pai_session_unref(t.session);
 }
 
 static void remove_dir(const char *path)
@@ -760,7 +815,9 @@ static int wait_run(void *arg, struct pai_env *e, struct pai_err *err)
 
 	(void)arg;
 	pai_run_result_fini(&result);
-	return r;
+	return r == 0 && pai_env_revoked(e)
+		   ? pai_err_set(err, PAI_E_INTERNAL, "revoked while it was used")
+		   : r;
 }
 
 static void *use_thread(void *arg)
@@ -797,6 +854,9 @@ Test(session_ends, close_drains_what_was_admitted_and_refuses_what_comes)
 		e = NULL;
 	} while (r == 0); /* until the close has begun */
 	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
+	/* Time for a close that doesn't wait to show. */
+	call.deadline_ms = pai_deadline_in(50);
+	cr_assert_eq(pai_call_sleep(&call, PAI_NO_DEADLINE, &err), -ETIMEDOUT);
 	cr_assert_not(atomic_load(&c.done));
 	fake_set(&w.fake, &w.fake.hold[FAKE_RUN], false);
 	(void)pthread_join(t.id, NULL);
@@ -809,6 +869,32 @@ Test(session_ends, close_drains_what_was_admitted_and_refuses_what_comes)
 	cr_assert_eq(w.fake.calls[FAKE_CLOSE], 1);
 	cr_assert_eq(w.freed, w.composed);
 	world_start(&w); /* for the teardown */
+}
+
+Test(session_ends, what_was_admitted_gets_its_replacement_while_closing)
+{
+	struct closer c = {.m = w.m};
+	struct thread t = {.session = handle_of(w.m, "k")};
+	struct pai_session *s = NULL;
+	struct pai_call call = soon();
+	size_t killed;
+
+	fake_set(&w.fake, &w.fake.hold[FAKE_RUN], true);
+	cr_assert_eq(pthread_create(&t.id, NULL, use_thread, &t), 0);
+	cr_assert(fake_wait(&w.fake, FAKE_RUN, 1));
+	s = handle_of(w.m, "k");
+	cr_assert_eq(pthread_create(&c.id, NULL, close_thread, &c), 0);
+	while (pai_sessions_dispose(w.m, "other", &call, &killed, PAI_ERR_IGNORED()) == 0) {
+		sched_yield(); /* until the close has begun */
+	}
+	fake_vanish(&w.fake, "box-1");
+	fake_set(&w.fake, &w.fake.hold[FAKE_RUN], false);
+	(void)pthread_join(t.id, NULL);
+	(void)pthread_join(c.id, NULL);
+	cr_assert_eq(t.code, PAI_OK);
+	cr_assert_eq(w.fake.calls[FAKE_CREATE], 2);
+	pai_session_unref(s);
+	world_start(&w);
 }
 
 Test(session_ends, close_cancels_a_creation_past_its_deadline)

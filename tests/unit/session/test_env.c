@@ -76,6 +76,7 @@ Test(env, a_loss_revokes_the_line_and_refuses_another)
 	cr_assert_eq(stand_in_lines_ended, 1);
 	cr_assert_eq(e ? pai_env_ws(e)->gone : 0, 1);
 	cr_assert_eq(open_line(e, &line), -ESTALE);
+	cr_assert_eq(stand_in_lines, 1);
 	pai_env_unref(e);
 	pai_session_unref(s);
 }

@@ -115,8 +115,10 @@ Test(session, a_waiter_ends_at_its_deadline_and_the_next_gets_what_was_made)
 	cr_assert_eq(pai_session_acquire(s, 0, NULL, &call, &e, &err), -ETIMEDOUT);
 	cr_assert_eq(err.code, PAI_E_TIMEOUT);
 	fake_set(&w.fake, &w.fake.hang[FAKE_CREATE], false);
+	cr_assert(fake_wait(&w.fake, FAKE_KEEP_ALIVE, 1), "renewed though nobody waits");
 	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK);
 	cr_assert_eq(w.fake.calls[FAKE_CREATE], 1);
+	cr_assert_eq(w.fake.calls[FAKE_KEEP_ALIVE], 1);
 	pai_session_unref(s);
 }
 
@@ -224,6 +226,24 @@ Test(session, a_sandbox_that_does_not_say_its_network_counts_as_open)
 	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_E_POLICY_MISMATCH);
 }
 
+Test(session, one_found_that_goes_before_it_is_ours_is_not_the_end)
+{
+	pai_auto_strmap struct pai_strmap ours = PAI_STRMAP_INIT;
+	struct user u;
+
+	cr_assert_eq(pai_strmap_set(&ours, "paiSessionKey", "k"), 0);
+	cr_assert_eq(pai_strmap_set(&ours, "paiNetwork", "none"), 0);
+	(void)fake_add(&w.fake, "found", &ours);
+	fake_set(&w.fake, &w.fake.hold[FAKE_KEEP_ALIVE], true);
+	cr_assert_eq(pthread_create(&u.thread, NULL, use_thread, &u), 0);
+	cr_assert(fake_wait(&w.fake, FAKE_KEEP_ALIVE, 1));
+	fake_vanish(&w.fake, "found");
+	fake_set(&w.fake, &w.fake.hold[FAKE_KEEP_ALIVE], false);
+	(void)pthread_join(u.thread, NULL);
+	cr_assert_eq(u.code, PAI_OK, "%s", pai_errcode_name(u.code));
+	cr_assert_str_eq(u.id, "box-2");
+}
+
 /* --- lost --- */
 
 struct work {
@@ -311,6 +331,42 @@ Test(session, lost_between_two_uses_is_told_by_the_next)
 	pai_session_unref(s);
 }
 
+Test(session, a_replacement_made_by_somebody_else_is_told_by_the_first_use_in_it)
+{
+	struct pai_session *s = handle_of(w.m, "k");
+	struct work k = {.lose = 0};
+	bool is_reset = false;
+	char id[PAI_ID_MAX + 1];
+
+	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK);
+	fake_vanish(&w.fake, "box-1");
+	cr_assert_eq(acquire(w.m, "k", PAI_ACQUIRE_VERIFY, id), PAI_OK);
+	cr_assert_str_eq(id, "box-2");
+	cr_assert_eq(use(s, &k, &is_reset), PAI_OK);
+	cr_assert(is_reset);
+	cr_assert_eq(use(s, &k, &is_reset), PAI_OK);
+	cr_assert_not(is_reset);
+	pai_session_unref(s);
+}
+
+static void acquire_meanwhile(struct world *world)
+{
+	char id[PAI_ID_MAX + 1];
+
+	cr_assert_eq(acquire(world->m, "k", 0, id), PAI_OK);
+}
+
+Test(session, what_was_read_before_an_attachment_does_not_undo_it)
+{
+	char id[PAI_ID_MAX + 1];
+
+	w.after_load = acquire_meanwhile;
+	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK);
+	cr_assert_str_eq(id, "box-1");
+	cr_assert_eq(w.detached, 0);
+	cr_assert_eq(w.attached, 1);
+}
+
 Test(session, work_before_a_reset_is_not_retried_after_it)
 {
 	struct pai_session *s = handle_of(w.m, "k");
@@ -372,6 +428,25 @@ Test(session, looking_at_a_lost_one_neither_makes_nor_asks_twice)
 	cr_assert_eq(acquire(w.m, "k", PAI_ACQUIRE_LOOK, id), PAI_OK);
 	cr_assert_eq(w.fake.calls[FAKE_LIST], lists);
 	cr_assert_eq(w.fake.calls[FAKE_CREATE], 1);
+}
+
+Test(session, looking_at_a_discovered_one_that_is_gone_asks_now_and_then)
+{
+	struct pai_session *held = handle_of(w.m, "k");
+	char id[PAI_ID_MAX + 1];
+
+	cr_assert_eq(w.store->ops->event(
+			 w.store, "k", PAI_STORE_LOST, NULL, "discovered", PAI_ERR_IGNORED()),
+	    0);
+	for (int i = 0; i < 5; i++) {
+		cr_assert_eq(acquire(w.m, "k", PAI_ACQUIRE_LOOK, id), PAI_OK);
+		cr_assert_str_eq(id, "");
+	}
+	cr_assert_eq(w.fake.calls[FAKE_LIST], 1);
+	pai_clock_advance_for_test(60000);
+	cr_assert_eq(acquire(w.m, "k", PAI_ACQUIRE_LOOK, id), PAI_OK);
+	cr_assert_eq(w.fake.calls[FAKE_LIST], 2);
+	pai_session_unref(held);
 }
 
 Test(session, looking_reattaches_after_a_restart_without_renewing)

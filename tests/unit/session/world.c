@@ -9,7 +9,18 @@
 struct view {
 	struct pai_store base;
 	struct pai_store *inner;
+	struct world *world;
 };
+
+static void run_once(struct pai_store *s, void (**hook)(struct world *w))
+{
+	void (*fn)(struct world * w) = *hook;
+
+	*hook = NULL;
+	if (fn) {
+		fn(((struct view *)s)->world);
+	}
+}
 
 static struct pai_store *inner_of(struct pai_store *s)
 {
@@ -19,7 +30,10 @@ static struct pai_store *inner_of(struct pai_store *s)
 static int view_load(struct pai_store *s, const char *key, bool *found,
     struct pai_session_record *ret, struct pai_err *err)
 {
-	return inner_of(s)->ops->load(inner_of(s), key, found, ret, err);
+	int r = inner_of(s)->ops->load(inner_of(s), key, found, ret, err);
+
+	run_once(s, &((struct view *)s)->world->after_load);
+	return r;
 }
 
 static int view_list(
@@ -37,6 +51,7 @@ static int view_bind(struct pai_store *s, const char *key,
     const struct pai_session_identity *identity, bool revive, struct pai_session_record *ret,
     bool *changed, struct pai_err *err)
 {
+	run_once(s, &((struct view *)s)->world->before_bind);
 	return inner_of(s)->ops->bind(inner_of(s), key, identity, revive, ret, changed, err);
 }
 
@@ -66,7 +81,7 @@ static const struct pai_store_ops view_ops = {
     .free = view_free,
 };
 
-static struct pai_store *view_of(struct pai_store *inner)
+static struct pai_store *view_of(struct world *w)
 {
 	struct view *v = calloc(1, sizeof(*v));
 
@@ -74,7 +89,8 @@ static struct pai_store *view_of(struct pai_store *inner)
 		abort();
 	}
 	v->base.ops = &view_ops;
-	v->inner = inner;
+	v->inner = w->store;
+	v->world = w;
 	return &v->base;
 }
 
@@ -128,8 +144,8 @@ struct pai_sessions *world_daemon(struct world *w)
 	struct pai_sessions *m = NULL;
 	struct pai_err err = PAI_ERR_INIT;
 
-	if (pai_sessions_new(fake_view(&w->fake), view_of(w->store), w->pool, &w->options,
-		w->lock_dir, &listener, &m, &err) < 0) {
+	if (pai_sessions_new(fake_view(&w->fake), view_of(w), w->pool, &w->options, w->lock_dir,
+		&listener, &m, &err) < 0) {
 		(void)fprintf(stderr, "%s\n", err.msg);
 		abort();
 	}

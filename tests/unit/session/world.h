@@ -14,6 +14,9 @@ struct world {
 	struct pai_sessions *m;
 	struct pai_session_options options;
 	char *lock_dir;
+	/* Run once, by the thread that calls: after a load has read, before a bind writes. */
+	void (*after_load)(struct world *w);
+	void (*before_bind)(struct world *w);
 	atomic_int composed, attached, detached, freed, replaced;
 };
 void world_init(struct world *w);
