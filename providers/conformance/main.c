@@ -18,13 +18,14 @@
 /* A further suite is a further line here. */
 static const struct pai_conformance_suite *const suites[] = {
     &pai_provider_suite,
+    &pai_session_suite,
     NULL,
 };
 
 static const char help[] =
     "usage: pai-conformance [options] PROVIDER\n"
     "\n"
-    "Runs the conformance suite over a provider: a name (local, memory, ...) or the path of a\n"
+    "Runs the conformance suites over a provider: a name (local, memory, ...) or the path of a\n"
     "shared object (./libmine.so). Prints TAP. Exit status: 0 every case passed or was skipped,\n"
     "1 a case failed, 2 it could not be run.\n"
     "\n"

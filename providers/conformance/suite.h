@@ -56,6 +56,7 @@ struct pai_conf_totals {
 };
 
 extern const struct pai_conformance_suite pai_provider_suite;
+extern const struct pai_conformance_suite pai_session_suite; /* the session manager over it */
 
 /* The names that match the filter, one a line. */
 void pai_conformance_list(const struct pai_conformance_suite *const suites[],
