@@ -76,7 +76,8 @@ struct pai_create_input pai_conf_input(const struct pai_conf *c)
 {
 	struct pai_create_input input = {0};
 
-	if (!(c->caps & PAI_CAP_ISOLATED) && (c->caps & PAI_CAP_FULL_NETWORK)) {
+	if (c->options->full_network ||
+	    (!(c->caps & PAI_CAP_ISOLATED) && (c->caps & PAI_CAP_FULL_NETWORK))) {
 		input.network.access = PAI_NETWORK_FULL;
 	}
 	return input;

@@ -37,6 +37,8 @@ static const char help[] =
     "  --command NAME=TEXT    what runs instead of a POSIX recipe; NAME is one of helloStdout,\n"
     "                         stderrExit3, longRunning, printCwd, printEnvVar\n"
     "  --timeout SECONDS      deadline of one call (default 30); a case has four times that\n"
+    "  --network full         make the sandboxes with network full (default: none, or full where\n"
+    "                         none can't be had)\n"
     "  --break COMMAND        host command that makes the backend unreachable, and\n"
     "  --mend COMMAND         reachable again: for probe/answers_afresh\n"
     "  --in-process           cases run in this process, for a debugger\n"
@@ -126,6 +128,7 @@ enum {
 	OPT_JSON,
 	OPT_COMMAND,
 	OPT_TIMEOUT,
+	OPT_NETWORK,
 	OPT_BREAK,
 	OPT_MEND,
 	OPT_IN_PROCESS,
@@ -139,6 +142,7 @@ static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
     {"command", required_argument, NULL, OPT_COMMAND},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
+    {"network", required_argument, NULL, OPT_NETWORK},
     {"break", required_argument, NULL, OPT_BREAK},
     {"mend", required_argument, NULL, OPT_MEND},
     {"in-process", no_argument, NULL, OPT_IN_PROCESS},
@@ -187,6 +191,11 @@ static int take_option(struct arguments *a, int option)
 		return set_timeout(&a->options, optarg)
 			   ? -1
 			   : usage("--timeout expects seconds from 1 to 3600", optarg);
+	case OPT_NETWORK:
+		a->options.full_network = strcmp(optarg, "full") == 0;
+		return a->options.full_network || strcmp(optarg, "none") == 0
+			   ? -1
+			   : usage("--network expects none or full", optarg);
 	case OPT_BREAK:
 		a->options.break_command = optarg;
 		return -1;

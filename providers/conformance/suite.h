@@ -45,6 +45,7 @@ struct pai_conf_options {
 	struct pai_conf_commands commands;
 	const char *suite;         /* its name; NULL: all */
 	const char *filter;        /* fnmatch(3) pattern over case names; NULL: all */
+	bool full_network;         /* sandboxes are made with network full, not none */
 	uint64_t call_ms;          /* deadline of one call; a case has four times that */
 	const char *break_command; /* host commands that make the backend unreachable, and */
 	const char *mend_command;  /* reachable again: for probe/answers_afresh. NULL: skipped */
