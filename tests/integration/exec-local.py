@@ -436,6 +436,18 @@ def deeper_than_a_path_may_be_long(s):
 
 
 @test
+def a_bind_of_a_part_of_the_mount_is_that_part(s):
+    if not s.cwd or os.geteuid() != 0:
+        return
+    here = os.path.join(s.cwd, "bound part")
+    os.makedirs(os.path.join(here, "sub"))
+    script = 'mount --bind "$1" /mnt && cd /mnt/sub && exec "$2" pwd'
+    result = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", here, PAI_EXEC],
+                            capture_output=True, text=True, timeout=WAIT_S)
+    assert (result.returncode, result.stdout) == (0, "/workspace/bound part/sub\n"), result
+
+
+@test
 def the_root_of_the_mount_is_no_session(s):
     if not s.cwd:
         return
@@ -564,6 +576,26 @@ def on_demand():
     assert pai("status").returncode == 1
 
 
+def killed_daemon(mount):
+    """Its mount is dead: pai-exec says so at once, and runs nothing here instead."""
+    here = os.path.join(mount, "again")
+    os.mkdir(here)
+    status = json.loads(pai("status", "--json", cwd=here).stdout)
+    standing = subprocess.Popen(["sh", "-c", 'read go; exec "$@"', "sh", PAI_EXEC, "touch", "/tmp/x"],
+                                cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+    os.kill(status["pid"], signal.SIGKILL)
+    wait_until(lambda: has_ended(status["pid"]))
+    _, err = standing.communicate("go\n", timeout=10)
+    assert standing.returncode == 125 and "no daemon named 'mounted'" in err, err
+    subprocess.run([PAIFS, "local", mount, "-o", "host_commands,name=mounted"], check=True,
+                   timeout=WAIT_S)
+    result = subprocess.run([PAI_EXEC, "pwd"], cwd=here, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "/workspace\n"), result
+    assert pai("-n", "mounted", "kill", "again").returncode == 0
+    assert pai("umount", cwd=mount).returncode == 0
+
+
 def report(name, fn, *args):
     if len(sys.argv) > 1 and sys.argv[1] not in name:
         return 0
@@ -610,7 +642,10 @@ def main():
     os.mkdir(cwd)
     failed += one_pass(Setup("mount", [PAI_EXEC], cwd, "mounted"))
     pai("-n", "mounted", "kill", "thread 42", "other")
-    result = pai("-n", "mounted", "umount")
+    failed += report("a killed daemon", killed_daemon, mount)
+    pai("-n", "mounted", "umount")  # where the last step did not
+    if subprocess.run(["mountpoint", "-q", mount]).returncode == 0:
+        subprocess.run(["fusermount3", "-uz", mount])
     failed += report("umount", lambda: wait_until(lambda: not os.path.ismount(mount)))
     return failed > 0
 
