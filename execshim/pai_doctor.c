@@ -99,9 +99,10 @@ static void check_fuse(struct doctor *d)
 	pai_auto_fd int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 
 	if (fd < 0) {
-		tell(d, LEVEL_BAD, "fuse",
-		    "/dev/fuse: %s; load the module (modprobe fuse), or use paifs --no-mount",
-		    strerrordesc_np(errno));
+		tell(d, LEVEL_BAD, "fuse", "/dev/fuse: %s; %s, or use paifs --no-mount",
+		    strerrordesc_np(errno),
+		    errno == EACCES ? "root can open it to users (chmod 666)"
+				    : "load the module (modprobe fuse)");
 	} else {
 		tell(d, LEVEL_OK, "fuse", "/dev/fuse can be opened");
 	}

@@ -177,10 +177,11 @@ def the_environment_is_empty_but_for_what_was_named(s):
     lines = result.stdout.decode().splitlines()
     assert "PASSED=yes" in lines and "GIVEN=a=b c" in lines, lines
     assert "s3cret" not in result.stdout.decode(), lines
-    names = {line.split("=")[0] for line in lines}
-    assert "UNSET_HERE" not in names
-    assert not names & (set(env) - {"PASSED", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD",
-                                    "OLDPWD", "SHLVL", "LANG", "TERM", "_"}), names
+    assert not any(line.startswith("UNSET_HERE") for line in lines)
+    # What the sandbox sets by itself may look alike.
+    own = {f"{name}={env.get(name)}" for name in ("PASSED", "PATH", "HOME", "USER", "LANG", "_")}
+    leaked = set(lines) & {f"{name}={value}" for name, value in env.items()} - own
+    assert not leaked, leaked
 
 
 @test
@@ -566,10 +567,11 @@ def on_demand():
     assert (result.returncode, result.stdout) == (0, "hi\n"), result
     status = json.loads(pai("status", "--json").stdout)
     assert status["name"] == "default" and status["mount"] is None, status
-    with open(f"/proc/{status['pid']}/environ", "rb") as f:
-        names = {e.split(b"=")[0].decode() for e in f.read().split(b"\0") if e}
-    assert all(n in ("HOME", "USER", "PATH") or n.startswith("XDG_") for n in names), names
-    assert os.readlink(f"/proc/{status['pid']}/cwd") == "/"
+    if os.geteuid() == 0:  # nobody else may look into a daemon
+        with open(f"/proc/{status['pid']}/environ", "rb") as f:
+            names = {e.split(b"=")[0].decode() for e in f.read().split(b"\0") if e}
+        assert all(n in ("HOME", "USER", "PATH") or n.startswith("XDG_") for n in names), names
+        assert os.readlink(f"/proc/{status['pid']}/cwd") == "/"
     assert pai("kill", "demand").returncode == 0
     assert pai("umount").returncode == 0
     wait_until(lambda: has_ended(status["pid"]))
@@ -631,8 +633,8 @@ def main():
     failed += one_pass(Setup("no mount", [PAI_EXEC, "-n", "plain", "-s", "k"], None, "plain"))
     pai("-n", "plain", "kill", "k", "k2")
     pai("-n", "plain", "umount")
-    if not os.path.exists("/dev/fuse"):
-        print("skip in the mount: no /dev/fuse")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        print("skip in the mount: /dev/fuse can't be opened")
         return failed > 0
     mount = os.path.join(scratch, "m")
     os.makedirs(os.path.join(mount))
