@@ -65,8 +65,8 @@ struct command {
 	struct pai_loop_io *stdin_io;
 	struct pai_buf held; /* stdin that the pipe has not taken */
 	bool stdin_eof;
-	uint64_t stdin_reported; /* taken, as the peer knows */
-	uint32_t stdin_unused;   /* credit that the peer still has */
+	bool stdin_reported;   /* the peer knows that some was taken */
+	uint32_t stdin_unused; /* credit that the peer still has */
 };
 
 struct drain {
@@ -194,20 +194,27 @@ static void command_free(struct command *c)
 
 /* --- stdin --- */
 
+/* The first byte that is taken is said at once: until then the command can be repeated. */
 static void report_stdin(struct command *c)
 {
 	uint32_t grant = PAI_EXEC_WINDOW - c->stdin_unused - (uint32_t)c->held.len;
+	bool is_first = c->exit.stdin_bytes > 0 && !c->stdin_reported;
 	struct pai_buf *out;
 	int r;
 
-	if (!c->line || c->state == STARTING || grant == 0 ||
-	    (c->held.len > 0 && grant < TAKEN_STEP)) {
+	if (c->held.len > 0 && grant < TAKEN_STEP) {
+		grant = 0;
+	}
+	if (!c->line || c->state == STARTING || (grant == 0 && !is_first)) {
 		return;
 	}
 	out = pai_helper_line_out(c->line);
 	r = pai_exec_put_stdin_taken(out, c->id, c->exit.stdin_bytes);
-	r = r ? r : pai_exec_put_credit(out, c->id, 0, grant);
-	c->stdin_unused += grant;
+	c->stdin_reported = c->exit.stdin_bytes > 0;
+	if (r == 0 && grant > 0) {
+		r = pai_exec_put_credit(out, c->id, 0, grant);
+		c->stdin_unused += grant;
+	}
 	pai_helper_line_flush(c->line, r);
 }
 
