@@ -39,7 +39,12 @@ static void sweep_one(struct pai_local *l, int root_fd, const char *id, const st
 {
 	auto_sandbox struct pai_local_sandbox *sb = NULL;
 	struct pai_err err = PAI_ERR_INIT;
+	char nonce[PAI_LOCAL_ID_MAX + 8];
 
+	(void)snprintf(nonce, sizeof(nonce), "%s/nonce", id);
+	if (!pai_local_id_can_expire(id) && faccessat(root_fd, nonce, F_OK, 0) == 0) {
+		return;
+	}
 	if (pai_local_open_sandbox(l, root_fd, id, &sb, &err) < 0) {
 		pai_log_debug("local", "%s", err.msg);
 		return;

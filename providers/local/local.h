@@ -72,6 +72,8 @@ int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
 int pai_local_load_meta(int dir_fd, struct pai_local_meta *ret, struct pai_err *err);
 int pai_local_save_meta(int dir_fd, const struct pai_local_meta *m, struct pai_err *err);
 bool pai_local_id_is_valid(const char *id);
+/* Whether it was made with a ttl: its id tells, so that a sweep of many opens those alone. */
+bool pai_local_id_can_expire(const char *id);
 /* 0, or NOT_FOUND when the nonce is unlinked or the ttl has passed. */
 int pai_local_check_alive(struct pai_local_sandbox *sb, struct pai_err *err);
 bool pai_local_expired(const struct pai_local_meta *m);

@@ -286,11 +286,16 @@ static void random_hex(char *out, size_t bytes)
 	}
 }
 
+bool pai_local_id_can_expire(const char *id)
+{
+	return id[0] == 't';
+}
+
 bool pai_local_id_is_valid(const char *id)
 {
 	size_t n = strlen(id);
 
-	return n > 1 && n <= PAI_LOCAL_ID_MAX && id[0] == 'l' &&
+	return n > 1 && n <= PAI_LOCAL_ID_MAX && (id[0] == 'l' || pai_local_id_can_expire(id)) &&
 	       strspn(id + 1, "0123456789abcdef") == n - 1;
 }
 
@@ -370,6 +375,7 @@ int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_crea
 	if (r < 0) {
 		return r;
 	}
+	made[0] = input->ttl_ms > 0 ? 't' : 'l';
 	random_hex(made + 1, 10);
 	(void)snprintf(temp, sizeof(temp), ".new-%s", made);
 	if (mkdirat(root_fd, temp, 0700) < 0) {
