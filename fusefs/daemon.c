@@ -129,12 +129,16 @@ static int open_provider(
 static char *ledger_scope(const struct pai_options *o, const struct pai_provider *p)
 {
 	const char *root = pai_strmap_get(&o->provider_options, "root");
+	pai_auto_free char *place = NULL;
 	char *scope = NULL;
 
 	if (!(pai_provider_caps(p) & PAI_CAP_DURABLE)) {
 		return strdup(o->name);
 	}
-	if (asprintf(&scope, "%s:%s", pai_provider_name(p), root ? root : "") < 0) {
+	if (root && pai_options_place(root, &place, PAI_ERR_IGNORED()) < 0) {
+		return strdup(o->name); /* the provider's to complain about */
+	}
+	if (asprintf(&scope, "%s:%s", pai_provider_name(p), place ? place : "") < 0) {
 		return NULL;
 	}
 	return scope;

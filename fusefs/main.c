@@ -71,19 +71,22 @@ static int serve(const struct pai_options *o, int report_fd)
 	struct report report = {.fd = report_fd, .has_log = o->log_path};
 	struct pai_err err = PAI_ERR_INIT;
 	bool told = report_fd >= 0;
+	int status = 0;
 
 	if (pai_daemon_run(o, on_ready, &report, &err) == 0) {
 		return 0;
 	}
+	/* The provider judges its own options. */
+	status = err.code == PAI_E_INPUT ? EXIT_USAGE : EXIT_FAILED;
 	if (told && report.fd >= 0) {
-		(void)!write(report.fd, "E", 1);
+		(void)!write(report.fd, status == EXIT_USAGE ? "U" : "E", 1);
 		(void)!write(report.fd, err.msg, strlen(err.msg));
 	} else if (told) {
 		pai_log_error("daemon", "%s", err.msg);
 	} else {
 		(void)complain(&err, 0);
 	}
-	return EXIT_FAILED;
+	return status;
 }
 
 /* --- the parent's side --- */
@@ -139,9 +142,9 @@ static int wait_for_child(const struct pai_options *o, pid_t child, int report_f
 	if (text[0] == 'R') {
 		return o->no_mount ? 0 : check_mount(o->mountpoint, text + 1);
 	}
-	if (text[0] == 'E') {
+	if (text[0] == 'E' || text[0] == 'U') {
 		fprintf(stderr, "paifs: %s\n", pai_printable(text + 1));
-		return EXIT_FAILED;
+		return text[0] == 'U' ? EXIT_USAGE : EXIT_FAILED;
 	}
 	(void)waitpid(child, &status, 0);
 	fprintf(stderr, "paifs: the daemon ended while it started (%s %d)\n",

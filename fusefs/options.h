@@ -70,6 +70,9 @@ int pai_options_parse(
     int argc, char **argv, struct pai_options *ret, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_options_fini(struct pai_options *o);
 
+/* The same place by one name, absolute, whether it exists or not, and also where a dead mount lies
+ * on it. SYS when what lies above it does not exist. */
+int pai_options_place(const char *given, char **ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* One setting. value NULL: given without '='. */
 int pai_options_set(struct pai_options *o, const char *name, const char *value,
     struct pai_err *err) PAI_WARN_UNUSED;

@@ -289,8 +289,7 @@ static int set_provider(struct pai_options *o, const char *given, struct pai_err
 	}
 }
 
-/* Absolute without asking the mount point itself, which a killed daemon may have left dead. */
-static int set_mountpoint(struct pai_options *o, const char *given, struct pai_err *err)
+int pai_options_place(const char *given, char **ret, struct pai_err *err)
 {
 	pai_auto_free char *copy = strdup(given);
 	pai_auto_free char *dir = NULL;
@@ -303,8 +302,8 @@ static int set_mountpoint(struct pai_options *o, const char *given, struct pai_e
 	while (n > 1 && copy[n - 1] == '/') {
 		copy[--n] = '\0';
 	}
-	o->mountpoint = realpath(copy, NULL);
-	if (o->mountpoint) {
+	*ret = realpath(copy, NULL);
+	if (*ret) {
 		return 0;
 	}
 	base = strrchr(copy, '/');
@@ -314,11 +313,11 @@ static int set_mountpoint(struct pai_options *o, const char *given, struct pai_e
 	dir = realpath(!base ? "." : *copy ? copy : "/", NULL);
 	if (!dir || n == 0) {
 		errno = n == 0 ? ENOENT : errno;
-		return pai_err_sys(err, "mount point '%s'", pai_printable(given));
+		return pai_err_sys(err, "'%s'", pai_printable(given));
 	}
-	if (asprintf(&o->mountpoint, "%s%s%s", dir, strcmp(dir, "/") == 0 ? "" : "/",
-		base ? base : copy) < 0) {
-		o->mountpoint = NULL;
+	if (asprintf(ret, "%s%s%s", dir, strcmp(dir, "/") == 0 ? "" : "/", base ? base : copy) <
+	    0) {
+		*ret = NULL;
 		return pai_err_no_memory(err);
 	}
 	return 0;
@@ -438,8 +437,8 @@ static int parse_all(
 		return pai_err_set(err, PAI_E_INPUT, "'%s': --no-mount takes no mount point",
 		    pai_printable(line->positional[1]));
 	}
-	if (!o->no_mount && set_mountpoint(o, line->positional[1], err) < 0) {
-		return -err->errnum;
+	if (!o->no_mount && pai_options_place(line->positional[1], &o->mountpoint, err) < 0) {
+		return pai_err_wrap(err, "mount point");
 	}
 	if (set_name(o, line, err) < 0 || read_config(o->name, config, &path, err) < 0) {
 		return -err->errnum;

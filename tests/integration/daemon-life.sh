@@ -203,7 +203,8 @@ wrong() {
 		says "expected a duration" 2 paifs_ memory "$M" -o timeout=10 &&
 		says "unknown provider 'memroy'" 2 paifs_ memroy "$M" &&
 		says "expected PROVIDER MOUNTPOINT" 2 paifs_ memory &&
-		says "'--frob'" 2 paifs_ --frob memory "$M" && ! mountpoint -q "$M"
+		says "'--frob'" 2 paifs_ --frob memory "$M" &&
+		says "host_commands" 2 paifs_ local "$M" -o host_commands=maybe && ! mountpoint -q "$M"
 }
 check "${tests[17]}" wrong
 
