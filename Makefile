@@ -215,8 +215,9 @@ coverage: test-deps ## line coverage of the unit tests
 	lcov -q -c -d build/coverage --no-external -b . -o build/coverage/all.info
 	lcov -q -r build/coverage/all.info '*/tests/*' -o build/coverage/lines.info
 	lcov --list build/coverage/lines.info
-bench: all ## benchmarks, as ratios to peers in one run
-	PAI_BUILD=$(BUILD) tests/bench/run
+bench: all $(BUILD)/tests/bench-ops ## benchmarks, as ratios to peers in one run
+	contrib/deps.sh bench
+	PAI_BUILD=$(BUILD) tests/bench/run $(BENCH)
 
 up: deps all ## mount `local` at $(MNT) and show it working
 	contrib/up.sh up $(BUILD) $(MNT)

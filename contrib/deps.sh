@@ -7,6 +7,7 @@ build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev l
 test="libcriterion-dev clang clang-format universal-ctags python3 git rsync sqlite3 attr vim
 	procps psmisc util-linux e2fsprogs stress-ng strace patch perl"
 coverage="lcov"
+bench="gcc pkg-config libfuse3-dev bindfs sshfs openssh-server openssh-client python3 git make"
 
 wanted=
 for set in "$@"; do
@@ -14,8 +15,9 @@ for set in "$@"; do
 	build) wanted="$wanted $build" ;;
 	test) wanted="$wanted $test" ;;
 	coverage) wanted="$wanted $coverage" ;;
+	bench) wanted="$wanted $bench" ;;
 	*)
-		echo "deps.sh: expected build, test or coverage, not '$set'" >&2
+		echo "deps.sh: expected build, test, coverage or bench, not '$set'" >&2
 		exit 2
 		;;
 	esac
