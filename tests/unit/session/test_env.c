@@ -19,7 +19,7 @@ static void down(void)
 }
 TestSuite(env, .init = up, .fini = down, .timeout = 30);
 
-static struct pai_env *env_of(const char *key)
+static struct pai_env *env_for(const char *key)
 {
 	struct pai_session *s = handle_of(w.m, key);
 	struct pai_call call = soon();
@@ -41,7 +41,7 @@ static int open_line(struct pai_env *e, struct pai_exec_line **line)
 
 Test(env, the_line_is_opened_on_first_use_and_shared)
 {
-	struct pai_env *e = env_of("k");
+	struct pai_env *e = env_for("k");
 	struct pai_exec_line *a = NULL, *b = NULL;
 
 	cr_assert_eq(stand_in_lines, 0);
@@ -54,7 +54,7 @@ Test(env, the_line_is_opened_on_first_use_and_shared)
 
 Test(env, a_dead_line_is_replaced_and_stays_for_who_has_it)
 {
-	struct pai_env *e = env_of("k");
+	struct pai_env *e = env_for("k");
 	struct pai_exec_line *a = NULL, *b = NULL;
 
 	cr_assert_eq(open_line(e, &a), 0);
@@ -68,7 +68,7 @@ Test(env, a_dead_line_is_replaced_and_stays_for_who_has_it)
 Test(env, a_loss_revokes_the_line_and_refuses_another)
 {
 	struct pai_session *s = handle_of(w.m, "k");
-	struct pai_env *e = env_of("k");
+	struct pai_env *e = env_for("k");
 	struct pai_exec_line *line = NULL;
 
 	cr_assert_eq(open_line(e, &line), 0);
@@ -84,11 +84,11 @@ Test(env, a_loss_revokes_the_line_and_refuses_another)
 Test(env, an_older_environments_loss_is_not_the_new_ones)
 {
 	struct pai_session *s = handle_of(w.m, "k");
-	struct pai_env *old = env_of("k"), *e;
+	struct pai_env *old = env_for("k"), *e;
 
 	pai_session_lost(s, old, "test");
 	fake_vanish(&w.fake, "box-1");
-	e = env_of("k");
+	e = env_for("k");
 	pai_session_lost(s, old, "late");
 	cr_assert_not(pai_env_revoked(e));
 	cr_assert_eq(state_of(&w, "k"), PAI_SESSION_LIVE);
@@ -99,11 +99,11 @@ Test(env, an_older_environments_loss_is_not_the_new_ones)
 
 Test(env, a_server_that_says_gone_is_replaced_at_the_next_use)
 {
-	struct pai_env *old = env_of("k"), *e;
+	struct pai_env *old = env_for("k"), *e;
 
 	fake_vanish(&w.fake, "box-1");
 	__atomic_store_n(&pai_env_ws(old)->gone, 1, __ATOMIC_RELEASE);
-	e = env_of("k");
+	e = env_for("k");
 	cr_assert_str_eq(pai_env_identity(e)->sandbox_id, "box-2");
 	cr_assert(pai_env_revoked(old));
 	pai_env_unref(old);
@@ -112,7 +112,7 @@ Test(env, a_server_that_says_gone_is_replaced_at_the_next_use)
 
 Test(env, nothing_is_left_after_the_last_reference)
 {
-	struct pai_env *e = env_of("k");
+	struct pai_env *e = env_for("k");
 	struct pai_exec_line *line = NULL;
 
 	cr_assert_eq(open_line(e, &line), 0);

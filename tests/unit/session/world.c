@@ -1,5 +1,6 @@
 #include "tests/unit/session/world.h"
 
+#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,4 +227,57 @@ enum pai_session_state state_of(struct world *w, const char *key)
 		abort();
 	}
 	return record.state;
+}
+
+enum pai_errcode reset(struct pai_sessions *m, const char *key)
+{
+	struct pai_session *s = handle_of(m, key);
+	struct pai_call call = soon();
+	struct pai_err err = PAI_ERR_INIT;
+	int r = pai_session_reset(s, &call, &err);
+
+	cr_assert_eq(r, -err.errnum);
+	pai_session_unref(s);
+	return err.code;
+}
+
+enum pai_errcode dispose(struct pai_sessions *m, const char *key, size_t *killed)
+{
+	struct pai_call call = soon();
+	struct pai_err err = PAI_ERR_INIT;
+
+	*killed = 99;
+	cr_assert_eq(pai_sessions_dispose(m, key, &call, killed, &err), -err.errnum);
+	return err.code;
+}
+
+struct pai_env *env_of(struct pai_session *s, uint32_t flags)
+{
+	struct pai_call call = soon();
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_env *e = NULL;
+
+	cr_assert_eq(pai_session_acquire(s, flags, NULL, &call, &e, &err), 0, "%s", err.msg);
+	return e;
+}
+
+void *acquire_thread(void *arg)
+{
+	struct thread *t = arg;
+	struct pai_call call = soon();
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_env *e = NULL;
+
+	(void)!pai_session_acquire(t->session, 0, NULL, &call, &e, &err);
+	t->code = err.code;
+	pai_env_unref(e);
+	return NULL;
+}
+
+void remove_dir(const char *path)
+{
+	char command[128];
+
+	(void)snprintf(command, sizeof(command), "rm -rf %s", path);
+	cr_assert_eq(system(command), 0);
 }

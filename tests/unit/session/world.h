@@ -31,6 +31,19 @@ struct pai_session *handle_of(struct pai_sessions *m, const char *key);
 /* Acquires, drops the environment, returns the error's code; id gets the sandbox's, "" for none. */
 enum pai_errcode acquire(
     struct pai_sessions *m, const char *key, uint32_t flags, char id[PAI_ID_MAX + 1]);
+enum pai_errcode reset(struct pai_sessions *m, const char *key);
+enum pai_errcode dispose(struct pai_sessions *m, const char *key, size_t *killed);
+/* Fails the test where there is none. */
+struct pai_env *env_of(struct pai_session *s, uint32_t flags);
+struct thread {
+	pthread_t id;
+	const char *key;
+	struct pai_session *session;
+	enum pai_errcode code;
+	size_t killed;
+};
+void *acquire_thread(void *arg); /* a struct thread */
+void remove_dir(const char *path);
 enum pai_session_state state_of(struct world *w, const char *key);
 
 #endif
