@@ -52,6 +52,10 @@ char *pai_portable_call_path(const char *rel);
 
 /* --- portable_stat.c --- */
 
+/* The output of the STAT recipe for `operands`. Missing paths print nothing, so each record is
+ * matched with the next operand that it ends in. EPROTO for anything else. */
+int pai_portable_parse_stat(const char *out, const char *const operands[], size_t count,
+    struct pai_ws_attr *ret, bool *found);
 /* Attributes of several paths; found[i] tells whether there is such a thing. */
 int pai_portable_stat_many(struct pai_portable *p, const char *const rels[], size_t count,
     struct pai_ws_attr *ret, bool *found);

@@ -110,9 +110,8 @@ static bool get_record(struct cursor *c, struct pai_ws_attr *ret)
 	return !c->bad && a.id.ino;
 }
 
-/* Missing paths print nothing, so each record is matched with the next operand that it ends in. */
-static int parse_records(
-    const char *out, char *const operands[], size_t count, struct pai_ws_attr *ret, bool *found)
+int pai_portable_parse_stat(const char *out, const char *const operands[], size_t count,
+    struct pai_ws_attr *ret, bool *found)
 {
 	struct cursor c = {.at = out};
 	size_t i = 0;
@@ -276,7 +275,8 @@ static int stat_batch(struct pai_portable *p, const char *const rels[], size_t c
 	}
 	/* With output, or with nothing but missing paths, the failure is only that some are. */
 	if (out && (error == 0 || *out || error == ENOENT || error == ENOTDIR)) {
-		error = parse_records(out, operands, count, ret, found);
+		error =
+		    pai_portable_parse_stat(out, (const char *const *)operands, count, ret, found);
 	}
 	free_strings(operands, count);
 	return error;
