@@ -22,13 +22,13 @@ static inline struct pai_provider *inner_of(struct pai_provider *p)
 	return ((struct pai_wrap *)p)->inner;
 }
 
-static void broken_free(struct pai_wrap *w)
+static inline void broken_free(struct pai_wrap *w)
 {
 	pai_wrap_fini(w);
 	free(w);
 }
 
-static int broken_open(const struct fault *faults, const struct pai_strmap *options,
+static inline int broken_open(const struct fault *faults, const struct pai_strmap *options,
     struct pai_provider **ret, struct pai_err *err)
 {
 	static const struct pai_wrap_hooks hooks = {.free = broken_free};
