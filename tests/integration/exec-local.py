@@ -258,15 +258,16 @@ def streams_stay_apart_and_one_file_keeps_its_order(s):
 @test
 def signals_reach_the_whole_group(s):
     script = ('for n in INT TERM HUP QUIT USR1 USR2 WINCH; do trap "echo $n" $n; done; '
-              'echo ready; while [ ! -e stop-now ]; do sleep 0.02; done')
+              'echo ready; while [ ! -e stop-now ]; do sleep 0.02; done; exit 0')
     s.run("rm", "-f", "stop-now")
     child = s.spawn("-c", script)
-    assert child.stdout.readline() == b"ready\n"
+    assert child.stdout.readline() == b"ready\n", child.stderr.read()
     for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH"):
         child.send_signal(getattr(signal, "SIG" + name))
-        assert child.stdout.readline().decode().strip() == name
+        got = child.stdout.readline().decode().strip()
+        assert got == name, (name, got, got or child.communicate()[1], child.poll())
     s.run("touch", "stop-now")
-    assert child.wait(WAIT_S) == 0
+    assert child.wait(WAIT_S) == 0, (child.returncode, child.stderr.read())
     for name, code in (("TERM", 143), ("HUP", 129), ("INT", -signal.SIGINT)):
         mark = marker()
         child = s.spawn("-c", f"sleep {mark} & echo up; wait")
