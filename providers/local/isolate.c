@@ -27,16 +27,13 @@
 #include "providers/local/local.h"
 
 #define PROBE_MS 5000
+#define ETC_DEPTH 8
 #define SANDBOX_HOME "/home/user"
 #define SANDBOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static const char *const bwrap_paths[] = {"/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap"};
 static const char *const system_dirs[] = {"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
     "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store"};
-/* Root could read them in the sandbox, where nothing needs them. */
-static const char *const secret_files[] = {
-    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"};
-static const char *const secret_dirs[] = {"/etc/ssh", "/etc/ssl/private"};
 static const char *const kept_capabilities[] = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER",
     "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SETFCAP",
     "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"};
@@ -199,18 +196,31 @@ static int cover(struct pai_buf *b, const char *path)
 	return r;
 }
 
-static int cover_secrets(struct pai_buf *b)
+/* What others may not read of /etc, root's commands may not read either: their uid would let them.
+ */
+static int cover_private(struct pai_buf *b, const char *dir, int depth)
 {
+	pai_auto_dir DIR *d = depth > 0 ? opendir(dir) : NULL;
+	struct dirent *e;
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < PAI_COUNT(secret_files); i++) {
-		if (access(secret_files[i], F_OK) == 0) {
-			r = add(b, "--ro-bind", "/dev/null", secret_files[i]);
+	while (r == 0 && d && (e = readdir(d)) != NULL) {
+		pai_auto_free char *path = NULL;
+		struct stat st;
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+			continue;
 		}
-	}
-	for (size_t i = 0; r == 0 && i < PAI_COUNT(secret_dirs); i++) {
-		if (access(secret_dirs[i], F_OK) == 0) {
-			r = add(b, "--tmpfs", secret_dirs[i]);
+		path = pai_path_join(dir, e->d_name);
+		if (!path) {
+			return -ENOMEM;
+		}
+		if (S_ISDIR(st.st_mode)) {
+			r = (st.st_mode & 05) == 05 ? cover_private(b, path, depth - 1)
+						    : add(b, "--tmpfs", path);
+		} else if (S_ISREG(st.st_mode) && !(st.st_mode & 04)) {
+			r = add(b, "--ro-bind", "/dev/null", path);
 		}
 	}
 	return r;
@@ -250,7 +260,9 @@ static int args_isolated(const struct pai_local_sandbox *sb, struct pai_buf *b)
 	}
 	r = r ? r : cover(b, home && strcmp(home, "/") != 0 ? home : NULL);
 	r = r ? r : cover(b, sb->local->root);
-	r = r ? r : cover_secrets(b);
+	if (r == 0 && geteuid() == 0) {
+		r = cover_private(b, "/etc", ETC_DEPTH);
+	}
 	r = r ? r : add(b, "--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys");
 	r = r ? r : add(b, "--dev", "/dev", "--dir", "/run", "--dir", "/var", "--dir", "/home");
 	r = r ? r : add(b, "--symlink", "/tmp", "/var/tmp", "--symlink", "/run", "/var/run");
