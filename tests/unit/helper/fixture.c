@@ -24,6 +24,7 @@ static _Noreturn void be_supervisor(struct fixture *f, int socket_fd, int ready_
 	    .nonce_fd = open(f->nonce, O_RDONLY | O_CLOEXEC),
 	    .ready_fd = ready_fd,
 	    .lock_fd = -1,
+	    .workspace = f->dir,
 	    .env_fd = open(f->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600),
 	};
 	struct pai_err err = PAI_ERR_INIT;

@@ -122,6 +122,25 @@ Test(exec_line, argv_env_and_cwd_arrive_as_they_were_given)
 	cr_assert_str_eq(s.out[0], "a b\nc||/usr|x=y|no|4\n");
 }
 
+Test(exec_line, without_namespaces_a_cwd_in_the_workspace_is_mapped)
+{
+	char pwd[] = "pwd";
+	char cwd[] = "/workspace";
+	char missing[] = "/workspace/none";
+	char *argv[] = {pwd, NULL};
+	struct pai_exec_start start = {.argv = argv, .cwd = cwd};
+	struct seen s = {.grants = true};
+
+	seen_start_with(&s, line, &start);
+	seen_wait_last(&s);
+	cr_assert_eq(strncmp(s.out[0], fix.dir, strlen(fix.dir)), 0, "%s", s.out[0]);
+	start.cwd = missing;
+	s = (struct seen){.grants = true};
+	seen_start_with(&s, line, &start);
+	seen_wait_last(&s);
+	cr_assert(s.last == FAILED && s.phase == PAI_FAIL_CWD);
+}
+
 Test(exec_line, stdin_streams_and_ends)
 {
 	struct seen s;
