@@ -223,7 +223,12 @@ static void entry_pushed_locked(
 	if (child && child->env) {
 		fs_node_unname_locked(fs, child);
 		void_locked(child);
-		if (child->flags & FS_NODE_TOLD) {
+		/* What was written to it before it was renamed came under a name that is no longer
+		 * there, or was never known here: its pages go with the name. */
+		if (child->flags & FS_NODE_PAGES) {
+			child->flags &= ~FS_NODE_PROVEN;
+			fs_notify_inode_locked(child, true);
+		} else if (child->flags & FS_NODE_TOLD) {
 			fs_notify_inode_locked(child, false);
 		}
 	}

@@ -1,0 +1,39 @@
+#!/bin/bash
+# Cases that the tester has found, each in its smallest form: two sides, a barrier, one right answer.
+# fast
+# timeout 60
+. "$(dirname "$0")/lib.sh"
+begin coherence-cases
+start || { not_ok coherence-cases "no mount"; exit 1; }
+
+# Other bytes, the same size and mtime, then another name: all before anybody could look.
+cat >replace.py <<'END'
+import os, sys
+fd = os.open("a", os.O_RDWR)
+st = os.fstat(fd)
+os.pwrite(fd, sys.argv[1].encode(), 0)
+os.utime("a", ns=(st.st_atime_ns, st.st_mtime_ns))
+os.close(fd)
+os.rename("a", "b")
+END
+wrong=0
+for i in $(seq 101 120); do
+	echo 000 >a
+	cat a >/dev/null
+	sandbox python3 replace.py "$i"
+	[ "$(cat b)" = "$i" ] || wrong=$((wrong + 1))
+done
+is written-then-renamed "$wrong" 0
+
+# A directory moved through the mount is watched where it is now.
+for i in $(seq 10); do
+	mkdir "from-$i" && echo x >"from-$i/file"
+	sync_sides
+	ls -l "from-$i" >/dev/null && cat "from-$i/file" >/dev/null
+	mv "from-$i" "to-$i"
+	sandbox sh -c "rm to-$i/file; mkdir to-$i/new"
+	[ "$(ls "to-$i")" = new ] && ! [ -e "to-$i/file" ] || wrong=$((wrong + 1))
+done
+is moved-here-then-changed-there "$wrong" 0
+stop
+exit $failed
