@@ -89,15 +89,24 @@ static int describe(
 
 /* --- answered from memory --- */
 
-static int push_session(struct work *w, const char *key, struct pai_json *list, struct pai_err *err)
+/* A key that is just being killed has no handle: then it is as the store has it. */
+static int push_session(struct work *w, const struct pai_session_record *record,
+    struct pai_json *list, struct pai_err *err)
 {
 	auto_session struct pai_session *s = NULL;
 	pai_auto_json struct pai_json *object = pai_json_object();
+	struct pai_session_record now = *record;
 
-	if (pai_sessions_handle(SESSIONS(w), key, &s, err) < 0 || describe(w, s, object, err) < 0) {
-		return -err->errnum;
+	if (pai_sessions_handle(SESSIONS(w), record->key, &s, PAI_ERR_IGNORED()) == 0) {
+		pai_session_snapshot(s, &now);
 	}
-	return pai_json_push(list, PAI_TAKE(object)) < 0 ? pai_err_no_memory(err) : 0;
+	if (now.state == PAI_SESSION_KILLED && record->state != PAI_SESSION_KILLED) {
+		return 0; /* meanwhile */
+	}
+	if (describe_record(w, &now, object) < 0 || pai_json_push(list, PAI_TAKE(object)) < 0) {
+		return pai_err_no_memory(err);
+	}
+	return 0;
 }
 
 static int list_named(
@@ -118,7 +127,7 @@ static int list_named(
 		}
 		if (pai_key_check(key, err) < 0 ||
 		    store->ops->load(store, key, &found, &r, err) < 0 ||
-		    (found && push_session(w, key, list, err) < 0)) {
+		    (found && push_session(w, &r, list, err) < 0)) {
 			return -err->errnum;
 		}
 	}
@@ -143,7 +152,7 @@ static int list_all(struct work *w, struct pai_json *list, bool *more, struct pa
 			*more = true;
 			break;
 		}
-		if (push_session(w, records[i].key, list, err) < 0) {
+		if (push_session(w, &records[i], list, err) < 0) {
 			return -err->errnum;
 		}
 	}
@@ -254,10 +263,9 @@ static int server_counters(struct work *w, struct pai_json *into, struct pai_err
 		auto_session struct pai_session *s = NULL;
 		pai_auto_env struct pai_env *env = NULL;
 
-		if (pai_sessions_handle(SESSIONS(w), records[i].key, &s, err) < 0) {
-			return -err->errnum;
+		if (pai_sessions_handle(SESSIONS(w), records[i].key, &s, PAI_ERR_IGNORED()) == 0) {
+			env = pai_session_current(s);
 		}
-		env = pai_session_current(s);
 		for (int op = 0; env && pai_env_ws(env) && op < PAI_WS_OP_COUNT; op++) {
 			sums[op] +=
 			    __atomic_load_n(&pai_env_ws(env)->counters[op], __ATOMIC_RELAXED);

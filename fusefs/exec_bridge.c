@@ -176,12 +176,14 @@ static void grant_stdin(struct pai_bridge *b, uint64_t bytes)
 	}
 }
 
-/* Takes over what the line's thread has gathered. */
-static void absorb(struct pai_bridge *b)
+/* Takes over what the line's thread has gathered. The posted call is over in the same moment: were
+ * it so before, the last event could be absorbed here and announced again. */
+static void absorb(struct pai_bridge *b, bool is_posted_call)
 {
 	struct pai_bridge_events e;
 
 	(void)pthread_mutex_lock(&b->lock);
+	b->is_posted = b->is_posted && !is_posted_call;
 	e = b->events;
 	b->events = (struct pai_bridge_events){.stdin_taken = e.stdin_taken};
 	if (e.end != PAI_BRIDGE_RUNNING) {
@@ -211,7 +213,7 @@ static void absorb(struct pai_bridge *b)
 
 int pai_bridge_stdin(struct pai_bridge *b, struct pai_view data)
 {
-	absorb(b);
+	absorb(b, false);
 	if (data.len > b->client_credit || !(b->start.flags & PAI_START_STDIN)) {
 		return -EPROTO;
 	}
@@ -236,7 +238,7 @@ int pai_bridge_stdin(struct pai_bridge *b, struct pai_view data)
 
 void pai_bridge_stdin_eof(struct pai_bridge *b)
 {
-	absorb(b);
+	absorb(b, false);
 	b->input_ended = true;
 	pump_input(b);
 }
@@ -431,10 +433,7 @@ static void on_events(void *arg)
 {
 	struct pai_bridge *b = arg;
 
-	(void)pthread_mutex_lock(&b->lock);
-	b->is_posted = false;
-	(void)pthread_mutex_unlock(&b->lock);
-	absorb(b);
+	absorb(b, true);
 	if (b->end == PAI_BRIDGE_RUNNING) {
 		pump_input(b);
 		return;
