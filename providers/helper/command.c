@@ -40,6 +40,7 @@ struct output {
 	struct pai_loop_io *io;
 	int fd; /* -1: at its end, or given to a drain */
 	uint8_t type;
+	bool is_polled;
 	uint64_t sent;
 	uint64_t granted;
 	size_t owed; /* DRAINING: bytes that lay in the pipe at the exit and are not sent yet */
@@ -310,7 +311,10 @@ static void output_arm(struct output *o)
 		bool wanted =
 		    o->c->line && o->sent < o->granted && pai_helper_line_has_room(o->c->line);
 
-		pai_loop_io_set(o->io, wanted ? EPOLLIN : 0);
+		if (wanted != o->is_polled) {
+			o->is_polled = wanted;
+			pai_loop_io_set(o->io, wanted ? EPOLLIN : 0);
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ struct line {
 	struct pai_loop_timer *end; /* armed when doomed */
 	int fd;
 	bool said_hello, is_ready, doomed;
+	bool waits_to_send;
 	size_t fencing; /* commands of the older line that are not dead yet */
 	uint64_t hello_by_ms;
 	uint64_t epoch;
@@ -88,8 +89,9 @@ void pai_helper_line_flush(struct line *l, int put_result)
 		return;
 	}
 	send_some(l);
-	if (!l->doomed) {
-		pai_loop_io_set(l->io, l->out.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	if (!l->doomed && l->waits_to_send != (l->out.len > 0)) {
+		l->waits_to_send = l->out.len > 0;
+		pai_loop_io_set(l->io, l->waits_to_send ? EPOLLIN | EPOLLOUT : EPOLLIN);
 	}
 	/* What was sent in part makes place at the front before the buffer grows for it. */
 	if (l->out_at > DATA_ROOM) {
