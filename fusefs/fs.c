@@ -93,8 +93,9 @@ int pai_fs_new(const struct pai_fs_options *options, struct pai_pool *pool, stru
 	pthread_cond_init(&fs->pending_wake, NULL);
 	fs->fsname = strdup(options->fsname);
 	fs->notifier = fs_notifier_new(fs);
+	fs->loop = fs_loop_new(fs);
 	fs->stop = pai_cancel_new();
-	if (!fs->fsname || !fs->stop || !fs->notifier || fs_tables_init(fs) < 0 ||
+	if (!fs->fsname || !fs->stop || !fs->notifier || !fs->loop || fs_tables_init(fs) < 0 ||
 	    make_root(fs) < 0) {
 		pai_fs_free(fs);
 		return pai_err_no_memory(err);
@@ -140,6 +141,7 @@ void pai_fs_free(struct pai_fs *fs)
 		return; /* they still refer to all of this; the process is about to end */
 	}
 	fs_notifier_free(fs->notifier);
+	fs_loop_free(fs->loop);
 	if (fs->ids) {
 		free_nodes(fs);
 	}
@@ -371,19 +373,6 @@ const char *pai_fs_dev(const struct pai_fs *fs)
 
 /* --- serving --- */
 
-/* Wakes the serving thread out of its wait: libfuse looks at its exit flag after an interrupted
- * one. */
-static void on_wake(int signo)
-{
-	(void)signo;
-}
-
-static void end_serving(struct pai_fs *fs)
-{
-	fuse_session_exit(fs->se);
-	(void)pthread_kill(fs->server, WAKE_SIGNAL);
-}
-
 /*
  * Ends the daemon when its line has gone from the mount table: a copy of the mount in somebody's
  * private namespace would keep the connection alive for ever otherwise (tried).
@@ -409,7 +398,7 @@ static void *mountwatch_main(void *arg)
 	while (!fs->served) {
 		struct timespec step = {.tv_nsec = 10000000};
 
-		end_serving(fs);
+		fs_loop_end(fs->loop);
 		(void)nanosleep(&step, NULL);
 	}
 	return NULL;
@@ -417,11 +406,8 @@ static void *mountwatch_main(void *arg)
 
 static int start_threads(struct pai_fs *fs, struct pai_err *err)
 {
-	struct sigaction wake = {.sa_handler = on_wake};
 	int r = fs_notifier_start(fs->notifier);
 
-	(void)sigaction(WAKE_SIGNAL, &wake, NULL);
-	fs->server = pthread_self();
 	if (r < 0) {
 		return pai_err_errno(err, -r, "starting the notifier");
 	}
@@ -462,21 +448,12 @@ static void stop_threads(struct pai_fs *fs)
 
 int pai_fs_serve(struct pai_fs *fs, struct pai_err *err)
 {
-	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int r;
+	int r = start_threads(fs, err);
 
-	if (!config) {
-		return pai_err_no_memory(err);
-	}
-	r = start_threads(fs, err);
 	if (r == 0) {
-		fuse_loop_cfg_set_clone_fd(config, 1);
-		fuse_loop_cfg_set_max_threads(config, FS_WORKERS);
-		fuse_loop_cfg_set_idle_threads(config, FS_WORKERS);
-		r = fuse_session_loop_mt(fs->se, config);
+		r = fs_loop_run(fs->loop);
 		r = r < 0 ? pai_err_errno(err, -r, "serving the mount") : 0;
 	}
-	fuse_loop_cfg_destroy(config);
 	stop_threads(fs);
 	unmount_at(fs->mountpoint);
 	/* Closes the device: whatever still waits, in any namespace, gets ENOTCONN now. */

@@ -216,7 +216,8 @@ struct pai_fs {
 	uint64_t refreshed_ms; /* keys read from the store */
 	pthread_mutex_t pending_lock;
 	pthread_cond_t pending_wake; /* the watchdog's: something waits, or the end */
-	pthread_t watchdog, mountwatch, server;
+	pthread_t watchdog, mountwatch;
+	struct fs_loop *loop;
 	uint64_t init_unique;  /* of FUSE_INIT, once it was read */
 	uint32_t init_offered; /* its flags */
 	bool init_answered;
@@ -230,6 +231,15 @@ struct pai_fs {
 	atomic_ulong requests[64]; /* by FUSE opcode */
 	atomic_ulong notified[4];
 };
+
+/* --- the threads that take requests (fs_loop.c) --- */
+
+struct fs_loop *fs_loop_new(struct pai_fs *fs);
+void fs_loop_free(struct fs_loop *l); /* NULL is fine */
+/* Serves until the connection has ended (0) or reading failed (negative errno). */
+int fs_loop_run(struct fs_loop *l);
+/* Asks it to end; to be repeated until it has: a thread may be about to wait. Any thread. */
+void fs_loop_end(struct fs_loop *l);
 
 /* --- nodes (fs->lock held for *_locked) --- */
 
