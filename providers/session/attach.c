@@ -59,15 +59,31 @@ bool pai_session_is_foreign(const struct pai_session_record *records, size_t cou
 	return false;
 }
 
+/* A provider's filter is not trusted: what is listed here may be killed. An entry without an id is
+ * passed over. */
+static void blank_unlabelled(struct pai_sandbox_list *list, const struct pai_strmap *label)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		if (!pai_strmap_includes(&list->items[i].metadata, label)) {
+			list->items[i].sandbox_id[0] = '\0';
+		}
+	}
+}
+
 int pai_session_list_own(struct pai_session *s, const struct pai_call *call,
     struct pai_sandbox_list *ret, struct pai_err *err)
 {
 	pai_auto_strmap struct pai_strmap label = PAI_STRMAP_INIT;
+	int r;
 
 	if (pai_strmap_set(&label, s->m->key_metadata, s->key) < 0) {
 		return pai_err_no_memory(err);
 	}
-	return pai_provider_list(s->m->provider, &label, call, ret, err);
+	r = pai_provider_list(s->m->provider, &label, call, ret, err);
+	if (r == 0) {
+		blank_unlabelled(ret, &label);
+	}
+	return r;
 }
 
 static int relist(struct attach *a, struct pai_err *err)
@@ -179,14 +195,9 @@ static int adopt(struct attach *a, struct pai_sandbox_info *info, bool *done, st
 {
 	struct pai_sandbox *sb = NULL;
 	bool is_paused = info->state == PAI_SANDBOX_PAUSED;
-	int r = need_options(a, err);
+	int r;
 
 	*done = false;
-	r = r < 0 ? r
-		  : pai_create_options_check(&a->options, info->sandbox_id, &info->metadata, err);
-	if (r < 0) {
-		return r;
-	}
 	if (is_paused && (a->in->flags & PAI_ACQUIRE_LOOK)) {
 		*done = true;
 		return a->m->store->ops->event(a->m->store, a->s->key, PAI_STORE_PAUSE,
@@ -199,6 +210,14 @@ static int adopt(struct attach *a, struct pai_sandbox_info *info, bool *done, st
 	if (!sb) {
 		info->sandbox_id[0] = '\0';
 		return 0;
+	}
+	/* Only of one that lives: a list may lag behind. */
+	r = need_options(a, err);
+	r = r < 0 ? r
+		  : pai_create_options_check(&a->options, info->sandbox_id, &info->metadata, err);
+	if (r < 0) {
+		pai_sandbox_free(sb);
+		return r;
 	}
 	*done = true;
 	return make_env(a, sb, is_paused ? PAI_STORE_RESUME : PAI_STORE_ADOPT, err);

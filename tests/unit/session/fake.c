@@ -166,7 +166,8 @@ static int fake_list(struct pai_provider *p, const struct pai_strmap *metadata,
 	for (size_t i = 0; !f->hide && i < f->count; i++) {
 		struct fake_box *b = &f->boxes[i];
 
-		if (b->is_live && pai_strmap_includes(&b->metadata, metadata)) {
+		if (b->is_live &&
+		    (f->ignores_filter || pai_strmap_includes(&b->metadata, metadata))) {
 			struct pai_sandbox_info *info = &ret->items[ret->count++];
 
 			info->sandbox_id = strdup(b->id);

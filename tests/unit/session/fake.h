@@ -43,6 +43,7 @@ struct fake {
 	bool hang[FAKE_CALLS]; /* the same, and deaf to a cancellation */
 	bool fail[FAKE_CALLS]; /* UNAVAILABLE */
 	bool hide;             /* list shows nothing: a backend whose list lags */
+	bool ignores_filter;
 	bool binds, borrowed;
 	uint64_t last_ttl_ms;
 	struct pai_create_input last_create; /* shallow: network and template by name below */

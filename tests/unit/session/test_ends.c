@@ -174,6 +174,20 @@ Test(session_ends, dispose_sweeps_orphans)
 	cr_assert_eq(fake_live(&w.fake), 1, "the other key's");
 }
 
+Test(session_ends, dispose_does_not_trust_the_lists_filter)
+{
+	char id[PAI_ID_MAX + 1];
+	size_t killed;
+
+	(void)fake_add(&w.fake, "somebody-elses", NULL);
+	w.fake.ignores_filter = true;
+	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK);
+	cr_assert_str_eq(id, "box-2");
+	cr_assert_eq(dispose(w.m, "k", &killed), PAI_OK);
+	cr_assert_eq(killed, 1);
+	cr_assert_eq(fake_live(&w.fake), 1);
+}
+
 Test(session_ends, dispose_of_what_nobody_knows_is_nothing)
 {
 	size_t killed;
