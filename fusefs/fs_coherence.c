@@ -127,6 +127,9 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 	    (n->flags & (FS_NODE_TOLD | FS_NODE_WRITTEN)) == FS_NODE_TOLD) {
 		return &n->attr; /* the old pages still stand: the old size goes with them */
 	}
+	if (n->env && !fs_same_identity(&n->attr.id, &attr->id)) {
+		return attr; /* a server that answers for another object: shown, not kept */
+	}
 	if (!cache || n->told_at > c->started || !attributes_are_watched(n, attr)) {
 		if (!(n->flags & FS_NODE_TOLD)) {
 			n->attr = *attr;
@@ -178,9 +181,9 @@ static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	if (n->flags & FS_NODE_TOLD) {
 		fs_notify_inode_locked(n, false);
 	}
-	/* Nobody was told: the newest is the best we have, for link counts. A directory that went
-	 * before the server could look at it has no attributes; its identity is the table's key. */
-	if (!(n->flags & FS_NODE_TOLD) && same_identity(&n->attr.id, &attr->id)) {
+	/* Nobody was told: the newest is the best we have, for link counts. What is gone comes
+	 * without. */
+	if (!(n->flags & FS_NODE_TOLD) && fs_same_identity(&n->attr.id, &attr->id)) {
 		n->attr = *attr;
 	}
 }
@@ -211,7 +214,7 @@ static void entry_pushed_locked(
 {
 	struct pai_fs *fs = env->fs;
 	struct fs_node *child = fs_node_by_name_locked(fs, dir, push->name);
-	bool same = child && push->exists && same_identity(&child->attr.id, &push->attr.id);
+	bool same = child && push->exists && fs_same_identity(&child->attr.id, &push->attr.id);
 
 	if (same) {
 		return;
@@ -236,8 +239,8 @@ static void entry_pushed_locked(
 
 static struct fs_node *node_of_locked(struct fs_env *env, const struct pai_ws_identity *id)
 {
-	return same_identity(id, &env->root_id) ? env->session->top
-						: fs_node_by_identity_locked(env, id);
+	return fs_same_identity(id, &env->root_id) ? env->session->top
+						   : fs_node_by_identity_locked(env, id);
 }
 
 static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push)

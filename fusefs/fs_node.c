@@ -41,7 +41,7 @@ static uint64_t ident_hash(const struct pai_ws_identity *id)
 	return mix(id->ino ^ mix(id->btime_ns ^ id->dev));
 }
 
-static bool ident_equal(const struct pai_ws_identity *a, const struct pai_ws_identity *b)
+bool fs_same_identity(const struct pai_ws_identity *a, const struct pai_ws_identity *b)
 {
 	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
 }
@@ -141,7 +141,7 @@ struct fs_node *fs_node_by_identity_locked(struct fs_env *env, const struct pai_
 		return NULL;
 	}
 	n = env->idents[ident_hash(id) & (env->ident_buckets - 1)];
-	while (n && !ident_equal(&n->attr.id, id)) {
+	while (n && !fs_same_identity(&n->attr.id, id)) {
 		n = n->ident_next;
 	}
 	return n;

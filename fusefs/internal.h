@@ -243,6 +243,7 @@ void fs_loop_end(struct fs_loop *l);
 
 /* --- nodes (fs->lock held for *_locked) --- */
 
+bool fs_same_identity(const struct pai_ws_identity *a, const struct pai_ws_identity *b);
 int fs_tables_init(struct pai_fs *fs);
 void fs_tables_fini(struct pai_fs *fs);
 struct fs_node *fs_node_by_id_locked(struct pai_fs *fs, uint64_t nodeid);
