@@ -243,12 +243,36 @@ static struct fs_node *node_of_locked(struct fs_env *env, const struct pai_ws_id
 						   : fs_node_by_identity_locked(env, id);
 }
 
+static void forget_negatives_locked(struct fs_session *s, struct fs_node *dir)
+{
+	while (dir->negatives) {
+		fs_notify_entry_locked(s, dir, dir->negatives->name);
+		(void)fs_negative_take_locked(dir, dir->negatives->name);
+	}
+}
+
+static void forget_node_locked(struct fs_session *s, struct fs_node *n)
+{
+	n->flags &= ~FS_NODE_PROVEN;
+	if (n->flags & FS_NODE_IN_NAME) {
+		fs_notify_entry_locked(s, n->parent, n->name);
+	}
+	if (n->flags & (FS_NODE_TOLD | FS_NODE_PAGES)) {
+		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
+	}
+	forget_negatives_locked(s, n);
+}
+
 static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push)
 {
 	if (push->flags & PAI_WS_PUSH_DIR_GONE) {
 		n->flags &= ~FS_NODE_WATCHED;
 		void_locked(n);
 		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
+		forget_negatives_locked(n->session, n);
+		for (struct fs_node *child = n->children; child; child = child->sibling_next) {
+			forget_node_locked(n->session, child);
+		}
 		return;
 	}
 	if (push->flags & PAI_WS_PUSH_DATA) {
@@ -308,26 +332,6 @@ void fs_push(void *arg, const struct pai_ws_push *push)
 	}
 	pthread_mutex_unlock(&fs->lock);
 	pthread_rwlock_unlock(&s->answer_lock);
-}
-
-static void forget_negatives_locked(struct fs_session *s, struct fs_node *dir)
-{
-	while (dir->negatives) {
-		fs_notify_entry_locked(s, dir, dir->negatives->name);
-		(void)fs_negative_take_locked(dir, dir->negatives->name);
-	}
-}
-
-static void forget_node_locked(struct fs_session *s, struct fs_node *n)
-{
-	n->flags &= ~FS_NODE_PROVEN;
-	if (n->flags & FS_NODE_IN_NAME) {
-		fs_notify_entry_locked(s, n->parent, n->name);
-	}
-	if (n->flags & (FS_NODE_TOLD | FS_NODE_PAGES)) {
-		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
-	}
-	forget_negatives_locked(s, n);
 }
 
 /* An overflow, a lost watch, or the end of the environment: every name and inode of it is told.

@@ -217,6 +217,26 @@ void fs_node_unname_locked(struct pai_fs *fs, struct fs_node *n)
 	n->flags &= ~FS_NODE_IN_NAME;
 }
 
+static void set_parent_locked(struct fs_node *n, struct fs_node *parent)
+{
+	if (n->sibling_link) {
+		*n->sibling_link = n->sibling_next;
+		if (n->sibling_next) {
+			n->sibling_next->sibling_link = n->sibling_link;
+		}
+		n->sibling_link = NULL;
+	}
+	n->parent = parent;
+	if (parent) {
+		n->sibling_next = parent->children;
+		n->sibling_link = &parent->children;
+		if (n->sibling_next) {
+			n->sibling_next->sibling_link = &n->sibling_next;
+		}
+		parent->children = n;
+	}
+}
+
 struct fs_node *fs_node_new_locked(struct pai_fs *fs, struct fs_env *env, struct fs_node *parent,
     const char *name, const struct pai_ws_attr *attr)
 {
@@ -236,7 +256,7 @@ struct fs_node *fs_node_new_locked(struct pai_fs *fs, struct fs_env *env, struct
 	n->nodeid = fs->next_nodeid++;
 	n->attr = *attr;
 	if (parent) {
-		n->parent = parent;
+		set_parent_locked(n, parent);
 		n->session = parent->session;
 		fs_node_ref_locked(parent);
 	}
@@ -279,7 +299,7 @@ int fs_node_rename_locked(
 	fs_node_unname_locked(fs, n);
 	free(n->name);
 	n->name = copy;
-	n->parent = parent;
+	set_parent_locked(n, parent);
 	n->flags &= ~FS_NODE_GONE;
 	fs_node_ref_locked(parent);
 	name_add_locked(fs, n);
@@ -422,6 +442,7 @@ static void node_free_locked(struct pai_fs *fs, struct fs_node *n)
 			fs_notify_unwatch_locked(n);
 		}
 	}
+	set_parent_locked(n, NULL);
 	while (n->negatives) {
 		struct fs_negative *neg = n->negatives;
 

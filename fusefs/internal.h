@@ -127,7 +127,9 @@ struct fs_node {
 	struct fs_node *id_next;
 	struct fs_node *ident_next;
 	struct fs_node *name_next;
-	struct fs_node *parent; /* referenced; NULL for the root */
+	struct fs_node *parent;   /* referenced; NULL for the root */
+	struct fs_node *children; /* of a directory: all nodes that have it as their parent */
+	struct fs_node *sibling_next, **sibling_link;
 	struct fs_session *session;
 	struct fs_env *env;      /* referenced; NULL for the root and the tops */
 	char *name;              /* under parent; where it was last known to be */

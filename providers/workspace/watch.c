@@ -19,8 +19,8 @@
 
 #define DIR_MASK                                                                                   \
 	(IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO |             \
-	    IN_CLOSE_WRITE | IN_OPEN | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
-#define FILE_MASK (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_DELETE_SELF | IN_MOVE_SELF)
+	    IN_CLOSE_WRITE | IN_OPEN | IN_DELETE_SELF | IN_ONLYDIR)
+#define FILE_MASK (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_DELETE_SELF)
 
 static pthread_mutex_t lifecycle = PTHREAD_MUTEX_INITIALIZER; /* before every other lock */
 static struct pai_watch_service *service;                     /* while it has clients */

@@ -231,7 +231,9 @@ static void take_event(struct pai_watch_service *s, const struct inotify_event *
 {
 	const char *name = e->len ? e->name : NULL;
 	uint32_t flags = 0;
-	bool ends = e->mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT);
+	/* A moved directory stays watched: inotify follows the inode, and its parents tell of the
+	 * names. */
+	bool ends = e->mask & (IN_IGNORED | IN_DELETE_SELF | IN_UNMOUNT);
 
 	if (e->mask & IN_Q_OVERFLOW) {
 		s->is_lost = true;
