@@ -301,6 +301,11 @@ static void child_pushed_locked(
 		}
 		return;
 	}
+	if (!(n->flags & FS_NODE_IN_NAME) && !S_ISDIR(n->attr.mode)) {
+		/* Moved by the sandbox: what happens to its new name is about it, for whoever holds
+		 * it open. */
+		(void)fs_node_rename_locked(env->fs, n, dir, push->name);
+	}
 	if (push->flags & PAI_WS_PUSH_DATA) {
 		data_pushed_locked(n, &push->attr);
 	} else {

@@ -355,6 +355,10 @@ static void renamed_locked(struct fs_call *c)
 
 	fs_dir_changed_locked(c->node);
 	fs_dir_changed_locked(c->other);
+	/* A name that the table does not list (another link of a file is) moves along in the kernel
+	 * all the same. */
+	c->other->flags |= from ? 0 : FS_NODE_ALIASED;
+	c->node->flags |= c->ws.flags & RENAME_EXCHANGE && !to ? FS_NODE_ALIASED : 0;
 	(void)fs_negative_take_locked(c->other, c->to_name);
 	if (c->ws.flags & RENAME_EXCHANGE) {
 		exchanged_locked(c, from, to);
