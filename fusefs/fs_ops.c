@@ -19,16 +19,18 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct pai_fs *fs = userdata;
 
-	want(conn, FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_ATOMIC_O_TRUNC |
-		       FUSE_CAP_DONT_MASK | FUSE_CAP_READDIRPLUS | FUSE_CAP_PARALLEL_DIROPS |
-		       FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_AUTO_INVAL_DATA |
-		       FUSE_CAP_HANDLE_KILLPRIV | FUSE_CAP_EXPIRE_ONLY);
+	want(conn, FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_DONT_MASK |
+		       FUSE_CAP_READDIRPLUS | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
+		       FUSE_CAP_ASYNC_DIO | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_HANDLE_KILLPRIV |
+		       FUSE_CAP_EXPIRE_ONLY);
 	/* Attributes come with every listing, not only where somebody has just looked at an entry.
 	 * Writes are never kept back. Link texts depend on where the link lies. Data is copied
-	 * once: splicing pays for megabytes only. */
+	 * once: splicing pays for megabytes only. O_TRUNC comes as a SETATTR of its own: only that
+	 * keeps the kernel from writing back a dirty page of a mapping between our truncation and
+	 * its own (the tester found such a file grown again). */
 	conn->want &= ~(FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_WRITEBACK_CACHE |
 			FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
-			FUSE_CAP_SPLICE_MOVE | FUSE_CAP_POSIX_ACL);
+			FUSE_CAP_SPLICE_MOVE | FUSE_CAP_POSIX_ACL | FUSE_CAP_ATOMIC_O_TRUNC);
 	conn->max_background = MAX_BACKGROUND;
 	conn->congestion_threshold = MAX_BACKGROUND * 3 / 4;
 	conn->max_write = FS_READ_MAX;
