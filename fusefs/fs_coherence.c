@@ -199,6 +199,19 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	}
 }
 
+/*
+ * A push names what changed; when the name has moved on before it was looked at, nothing says whose
+ * bytes they were. So a file found under another name than the one we knew is taken for changed.
+ */
+void fs_moved_locked(struct fs_node *n)
+{
+	n->flags &= ~FS_NODE_PROVEN;
+	void_locked(n);
+	if (n->flags & FS_NODE_PAGES) {
+		fs_notify_inode_locked(n, true);
+	}
+}
+
 static void opened_pushed_locked(struct fs_node *n)
 {
 	if (n->flags & FS_NODE_PAGES) {
@@ -290,6 +303,11 @@ static void child_pushed_locked(
 {
 	struct fs_node *n;
 
+	n = fs_node_by_name_locked(env->fs, dir, push->name);
+	if (n && n->env && push->flags & PAI_WS_PUSH_DATA &&
+	    (!push->exists || !fs_same_identity(&n->attr.id, &push->attr.id))) {
+		fs_moved_locked(n);
+	}
 	if (push->flags & PAI_WS_PUSH_ENTRY) {
 		entry_pushed_locked(env, dir, push);
 		attr_pushed_locked(dir, &push->dir_attr);
@@ -305,6 +323,7 @@ static void child_pushed_locked(
 		/* Moved by the sandbox: what happens to its new name is about it, for whoever holds
 		 * it open. */
 		(void)fs_node_rename_locked(env->fs, n, dir, push->name);
+		fs_moved_locked(n);
 	}
 	if (push->flags & PAI_WS_PUSH_DATA) {
 		data_pushed_locked(n, &push->attr);
