@@ -266,7 +266,7 @@ static void forget_negatives_locked(struct fs_session *s, struct fs_node *dir)
 
 static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 {
-	n->flags &= ~FS_NODE_PROVEN;
+	n->flags &= ~(FS_NODE_PROVEN | FS_NODE_WATCHED);
 	if (n->flags & FS_NODE_IN_NAME) {
 		fs_notify_entry_locked(s, n->parent, n->name);
 	}
@@ -373,6 +373,7 @@ void fs_env_forget_all(struct fs_env *env)
 			forget_node_locked(s, n);
 		}
 	}
+	s->top->flags &= ~FS_NODE_WATCHED;
 	forget_negatives_locked(s, s->top);
 	fs_notify_inode_locked(s->top, false);
 	pthread_mutex_unlock(&fs->lock);

@@ -341,10 +341,9 @@ struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, stru
 		n = NULL;
 	}
 	if (n) {
-		if (n->flags & FS_NODE_IN_NAME) {
-			n->parent->flags |=
-			    FS_NODE_ALIASED; /* the other name goes on, outside the table */
-		}
+		/* The other name may go on, outside the table. */
+		n->parent->flags |= n->flags & FS_NODE_IN_NAME ? FS_NODE_ALIASED : 0;
+		fs_moved_locked(n);
 		return fs_node_rename_locked(fs, n, parent, name) == 0 ? n : NULL;
 	}
 	return fs_node_new_locked(fs, env, parent, name, attr);
