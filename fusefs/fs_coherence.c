@@ -167,11 +167,6 @@ static void void_locked(struct fs_node *n)
 	}
 }
 
-static bool same_identity(const struct pai_ws_identity *a, const struct pai_ws_identity *b)
-{
-	return a->ino == b->ino && a->btime_ns == b->btime_ns && a->dev == b->dev;
-}
-
 static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 {
 	if (n->flags & FS_NODE_TOLD && attr_equal(&n->attr, attr)) {
