@@ -12,7 +12,7 @@ import sys
 BUILD = os.path.abspath(os.environ.get("PAI_BUILD", "build/debug"))
 SUITE = f"{BUILD}/pai-conformance"
 SWEEP = "run/leaves_nothing_behind"
-WORKERS = 4  # nearly all of a case is waiting
+WORKERS = 8  # nearly all of a case is waiting
 
 # plugin: {fault: cases that must fail}
 FAULTS = {

@@ -24,7 +24,7 @@ store=$PAI_TMP/store
 mkdir -m 700 "$store"
 
 suite network-none -o host_commands,root="$store"
-suite network-full --network full -o host_commands,root="$store"
+suite network-full --network full --filter 'commands/*' -o host_commands,root="$store"
 suite no-commands --filter 'commands/*' -o root="$store"
 suite probe-of-a-lost-store --filter 'probe/*' -o root="$store" \
 	--break "mv '$store' '$store.away' && touch '$store'" \
