@@ -127,7 +127,7 @@ static void finish_setattr(struct fs_call *c)
 {
 	if (!c->ws.error && c->ws.in.set.valid & PAI_WS_SET_SIZE) {
 		pthread_mutex_lock(&c->fs->lock);
-		c->node->flags |= FS_NODE_WRITTEN;
+		fs_written_locked(c->node);
 		pthread_mutex_unlock(&c->fs->lock);
 	}
 	finish_attr(c);

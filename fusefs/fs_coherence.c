@@ -137,7 +137,8 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 		return attr;
 	}
 	n->attr = *attr;
-	n->flags = (n->flags | FS_NODE_TOLD) & ~FS_NODE_WRITTEN;
+	n->flags =
+	    (n->flags | FS_NODE_TOLD) & ~(FS_NODE_WRITTEN | FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME);
 	n->told_at = atomic_fetch_add_explicit(&c->fs->sequence, 1, memory_order_relaxed);
 	*seconds = FS_CACHE_SECONDS;
 	return attr;
@@ -148,14 +149,24 @@ void fs_dir_changed_locked(struct fs_node *dir)
 	dir->flags &= ~FS_NODE_TOLD;
 }
 
+void fs_written_locked(struct fs_node *n)
+{
+	n->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_DATA;
+}
+
 /* --- pushes --- */
 
-/* Access times are not pushed; all else that a stat shows is compared. */
-static bool attr_equal(const struct pai_ws_attr *a, const struct pai_ws_attr *b)
+/* Whether all that the kernel may show without asking is so. Access times are not pushed. */
+static bool told_holds(const struct fs_node *n, const struct pai_ws_attr *b)
 {
-	return a->mode == b->mode && a->nlink == b->nlink && a->uid == b->uid && a->gid == b->gid &&
-	       a->size == b->size && a->blocks == b->blocks && a->mtime_ns == b->mtime_ns &&
-	       a->ctime_ns == b->ctime_ns && a->rdev_major == b->rdev_major &&
+	const struct pai_ws_attr *a = &n->attr;
+	bool data = n->flags & FS_NODE_ASKS_DATA ||
+		    (a->size == b->size && a->blocks == b->blocks && a->mtime_ns == b->mtime_ns);
+	bool ctime =
+	    n->flags & (FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME) || a->ctime_ns == b->ctime_ns;
+
+	return data && ctime && a->mode == b->mode && a->nlink == b->nlink && a->uid == b->uid &&
+	       a->gid == b->gid && a->rdev_major == b->rdev_major &&
 	       a->rdev_minor == b->rdev_minor && a->flags == b->flags;
 }
 
@@ -169,7 +180,11 @@ static void void_locked(struct fs_node *n)
 
 static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 {
-	if (n->flags & FS_NODE_TOLD && attr_equal(&n->attr, attr)) {
+	if (n->flags & FS_NODE_TOLD && told_holds(n, attr)) {
+		/* A reply under way may be older than our own change, which this tells of. */
+		if (n->flags & (FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME)) {
+			void_locked(n);
+		}
 		return;
 	}
 	void_locked(n);
@@ -188,6 +203,10 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	if (n->flags & FS_NODE_PAGES) {
 		n->flags &= ~FS_NODE_PROVEN;
 		void_locked(n);
+	}
+	/* Pages of a file that nobody has open wait for the next open, which drops them: they have
+	 * no proof any more. */
+	if (n->flags & FS_NODE_PAGES && n->handles) {
 		fs_notify_inode_locked(n, true);
 	} else {
 		attr_pushed_locked(n, attr);

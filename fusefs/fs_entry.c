@@ -346,6 +346,9 @@ static void exchanged_locked(struct fs_call *c, struct fs_node *a, struct fs_nod
 	if (a && fs_node_rename_locked(c->fs, a, c->other, c->to_name) < 0) {
 		fs_node_unname_locked(c->fs, a);
 	}
+	if (b) {
+		b->flags |= FS_NODE_ASKS_CTIME;
+	}
 }
 
 static void renamed_locked(struct fs_call *c)
@@ -360,6 +363,9 @@ static void renamed_locked(struct fs_call *c)
 	c->other->flags |= from ? 0 : FS_NODE_ALIASED;
 	c->node->flags |= c->ws.flags & RENAME_EXCHANGE && !to ? FS_NODE_ALIASED : 0;
 	(void)fs_negative_take_locked(c->other, c->to_name);
+	if (from) {
+		from->flags |= FS_NODE_ASKS_CTIME;
+	}
 	if (c->ws.flags & RENAME_EXCHANGE) {
 		exchanged_locked(c, from, to);
 		return;

@@ -147,7 +147,7 @@ static void finish_open(struct fs_call *c)
 	if (h) {
 		decide_caching_locked(c, c->node, &fi);
 		if (c->open_flags & O_TRUNC) {
-			c->node->flags |= FS_NODE_WRITTEN;
+			fs_written_locked(c->node);
 		}
 	}
 	pthread_mutex_unlock(&c->fs->lock);
@@ -333,7 +333,11 @@ static void finish_write(struct fs_call *c)
 		return;
 	}
 	pthread_mutex_lock(&c->fs->lock);
-	c->node->flags |= FS_NODE_WRITTEN;
+	if (c->writeback) {
+		c->node->flags |= FS_NODE_WRITTEN; /* after it the kernel doubts no size */
+	} else {
+		fs_written_locked(c->node);
+	}
 	c->node->flags &= ~FS_NODE_PROVEN;
 	pthread_mutex_unlock(&c->fs->lock);
 	if (fs_call_claim(c)) {
@@ -370,6 +374,7 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_
 	c->mutates = true;
 	c->offset = off;
 	c->ws.op = PAI_WS_WRITE;
+	c->writeback = fi->writepage;
 	/* Not for a page that is written back: its place is its place. */
 	c->ws.flags = fi->writepage ? 0 : (uint32_t)fi->flags & O_APPEND;
 	c->ws.in.io.data = (char *)buf;
@@ -435,7 +440,7 @@ static void finish_resize(struct fs_call *c)
 {
 	if (!c->ws.error) {
 		pthread_mutex_lock(&c->fs->lock);
-		c->node->flags |= FS_NODE_WRITTEN;
+		fs_written_locked(c->node);
 		pthread_mutex_unlock(&c->fs->lock);
 	}
 	fs_call_error(c, c->ws.error);
@@ -488,7 +493,7 @@ static void finish_copy(struct fs_call *c)
 		return;
 	}
 	pthread_mutex_lock(&c->fs->lock);
-	c->other->flags |= FS_NODE_WRITTEN;
+	fs_written_locked(c->other);
 	c->other->flags &= ~FS_NODE_PROVEN;
 	pthread_mutex_unlock(&c->fs->lock);
 	if (fs_call_claim(c)) {

@@ -102,6 +102,10 @@ enum fs_node_flags {
 	FS_NODE_ALIASED =
 	    1
 	    << 15, /* a directory in which the kernel may hold names that our table does not list */
+	/* The kernel asks before it shows these again, whatever it was told: its own write made
+	 * size, blocks and times doubtful (FUSE_STATX_MODSIZE), its own rename the ctime. */
+	FS_NODE_ASKS_DATA = 1 << 21,
+	FS_NODE_ASKS_CTIME = 1 << 22,
 	FS_NODE_QUEUED_PAGES = 1 << 12, /* notifications that wait in the queue */
 	FS_NODE_QUEUED_ATTR = 1 << 13,
 };
@@ -313,6 +317,7 @@ struct fs_call {
 	bool may_block; /* goes to a pool even on an inline server */
 	bool retried;
 	bool plus;
+	bool writeback; /* a page that was stored to through a mapping */
 	bool tracked;
 	struct fs_call *next, **link; /* session->pending */
 	struct fs_call *wait_next;    /* session->waiting */
@@ -376,6 +381,8 @@ void fs_push(void *arg, const struct pai_ws_push *push);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
 /* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */
 void fs_dir_changed_locked(struct fs_node *dir);
+/* Its data was changed through this mount: the kernel doubts size and times by itself. */
+void fs_written_locked(struct fs_node *n);
 void fs_stat(
     struct pai_fs *fs, const struct fs_node *n, const struct pai_ws_attr *attr, struct stat *st);
 /* Ids as the workspace has them, from those of the mount's side, and back. */
