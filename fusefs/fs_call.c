@@ -4,27 +4,17 @@
  *   new -> run -> (waits for an environment) -> start -> submit -> finish -> done
  *
  * With an inline server all of it happens on the FUSE thread and nothing is registered. Whatever
- * can wait is in session->pending or session->waiting, where the watchdog sees it: a deadline there
- * counts the silence of the session, and when it passes everything of the session fails at once
- * (the breaker), so that a walk of a dead session costs one deadline and not one a file.
- *
- * The kernel sends FUSE_INTERRUPT once, for any signal. A lock wait ends with EINTR; everything
- * else goes on, as on a local file system, until the caller is seen to be dying.
+ * can wait is in session->pending or session->waiting, where the watchdog (fs_watchdog.c) sees it.
  */
 #include "fusefs/internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
-
-#define WATCH_STEP_MS 50
-#define REFRESH_EVERY_MS 10000
 
 static struct fs_call *call_of(struct pai_ws_req *req)
 {
@@ -217,7 +207,7 @@ static void track(struct fs_call *c)
 	pthread_mutex_unlock(&c->fs->pending_lock);
 }
 
-static void unlink_pending_locked(struct fs_call *c)
+void fs_call_unlink_pending_locked(struct fs_call *c)
 {
 	if (c->link) {
 		*c->link = c->next;
@@ -233,7 +223,7 @@ static void untrack(struct fs_call *c)
 {
 	if (c->tracked) {
 		pthread_mutex_lock(&c->fs->pending_lock);
-		unlink_pending_locked(c);
+		fs_call_unlink_pending_locked(c);
 		pthread_mutex_unlock(&c->fs->pending_lock);
 	}
 }
@@ -539,318 +529,6 @@ void fs_call_submit(struct fs_call *c)
 	}
 	fs_call_done(c);
 	pai_ws_unref(server);
-}
-
-/* --- the watchdog --- */
-
-/* Whether the thread that asked is going away: a pending SIGKILL, a fatal pending signal, or it is
- * gone. */
-static bool caller_is_dying(pid_t tid)
-{
-	char path[64], line[256];
-	uint64_t pending = 0, blocked = 0, ignored = 0, caught = 0;
-	pai_auto_file FILE *f = NULL;
-	const uint64_t stops = (1ULL << (SIGSTOP - 1)) | (1ULL << (SIGTSTP - 1)) |
-			       (1ULL << (SIGTTIN - 1)) | (1ULL << (SIGTTOU - 1)) |
-			       (1ULL << (SIGCONT - 1)) | (1ULL << (SIGCHLD - 1)) |
-			       (1ULL << (SIGURG - 1)) | (1ULL << (SIGWINCH - 1));
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
-	f = fopen(path, "re");
-	if (!f) {
-		return true;
-	}
-	while (fgets(line, sizeof(line), f)) {
-		uint64_t *to = strncmp(line, "SigPnd:", 7) == 0   ? &pending
-			       : strncmp(line, "ShdPnd:", 7) == 0 ? &pending
-			       : strncmp(line, "SigBlk:", 7) == 0 ? &blocked
-			       : strncmp(line, "SigIgn:", 7) == 0 ? &ignored
-			       : strncmp(line, "SigCgt:", 7) == 0 ? &caught
-								  : NULL;
-
-		if (to) {
-			*to |= strtoull(line + 7, NULL, 16);
-		}
-	}
-	return (pending & (1ULL << (SIGKILL - 1))) != 0 ||
-	       (pending & ~blocked & ~ignored & ~caught & ~stops) != 0;
-}
-
-struct verdict {
-	struct fs_call *call;
-	int errnum; /* 0: cancel a lock wait */
-};
-#define VERDICTS 64
-
-static void remove_waiting_locked(struct fs_call *c)
-{
-	for (struct fs_call **at = &c->session->waiting; *at; at = &(*at)->wait_next) {
-		if (*at == c) {
-			*at = c->wait_next;
-			fs_call_done(c); /* the queue's own reference: nobody will start it */
-			return;
-		}
-	}
-}
-
-static int judge_locked(struct fs_call *c, uint64_t now, bool tripped)
-{
-	bool waits_for_env = c->deadline_ms != 0;
-
-	if (waits_for_env && now >= c->deadline_ms) {
-		return ETIMEDOUT;
-	}
-	if (tripped && !c->waits && !waits_for_env) {
-		return ETIMEDOUT;
-	}
-	if (atomic_load(&c->interrupted)) {
-		if (c->waits && !waits_for_env) {
-			return -1;
-		}
-		return caller_is_dying(c->ctx.pid) ? EINTR : 0;
-	}
-	return 0;
-}
-
-/* One look at a session; returns how many verdicts there are (at most VERDICTS, the rest at the
- * next look). */
-static size_t look_locked(struct fs_session *s, uint64_t now, struct verdict *out)
-{
-	struct fs_call *oldest = NULL;
-	bool tripped;
-	size_t count = 0;
-
-	for (struct fs_call *c = s->pending; c; c = c->next) {
-		if (!c->waits && !c->deadline_ms) {
-			oldest = c; /* the list is newest first */
-		}
-	}
-	tripped = oldest && now - oldest->since_ms >= s->fs->options.timeout_ms &&
-		  now - s->heard_ms >= s->fs->options.timeout_ms;
-	if (tripped && !s->broken) {
-		pai_log_warn("fuse",
-		    "session %s has been silent for %llu ms: its operations fail until "
-		    "it answers",
-		    s->key, (unsigned long long)(now - s->heard_ms));
-	}
-	__atomic_store_n(&s->broken, s->broken || tripped, __ATOMIC_RELAXED);
-	for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
-		int errnum;
-
-		next = c->next;
-		if (atomic_load(&c->replied)) {
-			continue;
-		}
-		errnum = judge_locked(c, now, tripped || s->broken);
-		if (errnum == 0) {
-			continue;
-		}
-		atomic_fetch_add(&c->refs, 1);
-		out[count].call = c;
-		out[count++].errnum = errnum < 0 ? 0 : errnum;
-		if (errnum > 0) {
-			unlink_pending_locked(c);
-			remove_waiting_locked(c);
-		}
-	}
-	return count;
-}
-
-static void ping_done(struct pai_ws_req *req)
-{
-	struct fs_session *s = req->arg;
-
-	pthread_mutex_lock(&s->fs->pending_lock);
-	s->pinging = false;
-	s->heard_ms = pai_clock_ms();
-	__atomic_store_n(&s->broken, false, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&s->fs->pending_lock);
-	pai_log_warn("fuse", "session %s answers again", s->key);
-	pai_ws_req_fini(req);
-	free(req);
-}
-
-/* Asks a silent session whether it is there; its answer mends the breaker. */
-static void ping(struct fs_session *s)
-{
-	struct pai_ws_req *req = calloc(1, sizeof(*req));
-	struct pai_ws *ws = NULL;
-
-	pthread_mutex_lock(&s->fs->lock);
-	if (s->env && s->env->ws) {
-		ws = pai_ws_ref(s->env->ws);
-	}
-	pthread_mutex_unlock(&s->fs->lock);
-	pthread_mutex_lock(&s->fs->pending_lock);
-	if (!ws) {
-		__atomic_store_n(
-		    &s->broken, false, __ATOMIC_RELAXED); /* another environment will be asked */
-	}
-	if (!req || !ws || s->pinging) {
-		pthread_mutex_unlock(&s->fs->pending_lock);
-		free(req);
-		pai_ws_unref(ws);
-		return;
-	}
-	s->pinging = true;
-	pthread_mutex_unlock(&s->fs->pending_lock);
-	req->op = PAI_WS_GETATTR;
-	req->at.path = "";
-	req->arg = s;
-	req->done = ping_done;
-	pai_ws_submit(ws, req);
-	pai_ws_unref(ws);
-}
-
-static bool watch_session(struct fs_session *s, uint64_t now)
-{
-	struct verdict verdicts[VERDICTS];
-	size_t count;
-	bool busy, broken;
-
-	pthread_mutex_lock(&s->fs->pending_lock);
-	count = look_locked(s, now, verdicts);
-	busy = s->pending != NULL;
-	broken = s->broken;
-	pthread_mutex_unlock(&s->fs->pending_lock);
-	for (size_t i = 0; i < count; i++) {
-		struct fs_call *c = verdicts[i].call;
-
-		if (verdicts[i].errnum == 0) {
-			atomic_store(&c->interrupted, false);
-			pai_ws_cancel(c->server, &c->ws);
-			fs_call_done(c);
-		} else {
-			fs_call_error(c, verdicts[i].errnum);
-		}
-	}
-	if (broken) {
-		ping(s);
-	}
-	return busy || broken || count == VERDICTS;
-}
-
-/* A sandbox whose files were used through the mount since the last round is in use: its lifetime is
- * renewed. */
-static void keep_used_alive(struct pai_fs *fs)
-{
-	struct fs_session *list;
-
-	pthread_mutex_lock(&fs->lock);
-	list = fs->session_list;
-	pthread_mutex_unlock(&fs->lock);
-	for (struct fs_session *s = list; s; s = s->next) {
-		struct pai_call call = {.deadline_ms = pai_deadline_in(fs->options.timeout_ms)};
-		struct pai_session *session = NULL;
-		pai_auto_env struct pai_env *env = NULL;
-
-		pthread_mutex_lock(&fs->lock);
-		if (s->used && s->env && s->session) {
-			session = pai_session_ref(s->session);
-		}
-		s->used = false;
-		pthread_mutex_unlock(&fs->lock);
-		if (session && pai_session_acquire(session, PAI_ACQUIRE_LOOK, NULL, &call, &env,
-				   PAI_ERR_IGNORED()) < 0) {
-			pai_log_debug("fuse", "session %s could not be kept alive", s->key);
-		}
-		pai_session_unref(session);
-	}
-}
-
-/* Keys that other daemons named or killed; on the pool, since the ledger may be busy. */
-static void refresh_job(void *arg)
-{
-	struct pai_fs *fs = arg;
-
-	fs_sessions_refresh(fs);
-	keep_used_alive(fs);
-	atomic_store(&fs->refreshing, false);
-}
-
-static void refresh_at_times(struct pai_fs *fs, uint64_t *next_ms)
-{
-	uint64_t now = pai_clock_ms();
-
-	if (now < *next_ms || atomic_exchange(&fs->refreshing, true)) {
-		return;
-	}
-	*next_ms = now + REFRESH_EVERY_MS;
-	if (pai_pool_submit(fs->pool, refresh_job, fs) < 0) {
-		atomic_store(&fs->refreshing, false);
-	}
-}
-
-void *fs_watchdog_main(void *arg)
-{
-	struct pai_fs *fs = arg;
-	uint64_t next_refresh_ms = 0;
-	bool busy = true;
-
-	for (;;) {
-		struct fs_session *list;
-		struct timespec until =
-		    pai_deadline_monotonic(pai_deadline_in(busy ? WATCH_STEP_MS : 1000));
-		bool stopping;
-
-		pthread_mutex_lock(&fs->pending_lock);
-		if (!fs->stopping) {
-			(void)pthread_cond_clockwait(
-			    &fs->pending_wake, &fs->pending_lock, CLOCK_MONOTONIC, &until);
-		}
-		stopping = fs->stopping;
-		pthread_mutex_unlock(&fs->pending_lock);
-		if (stopping) {
-			return NULL;
-		}
-		pthread_mutex_lock(&fs->lock);
-		list = fs->session_list; /* entries are added in front and never removed */
-		pthread_mutex_unlock(&fs->lock);
-		busy = false;
-		for (struct fs_session *s = list; s; s = s->next) {
-			busy = watch_session(s, pai_clock_ms()) || busy;
-		}
-		fs_notifier_expire(fs->notifier, pai_clock_ms());
-		refresh_at_times(fs, &next_refresh_ms);
-	}
-}
-
-/* Everything that waits in this session, or only what waits for `env`. */
-static void fail_pending(struct fs_session *s, const struct fs_env *env, int errnum)
-{
-	struct verdict verdicts[VERDICTS];
-	size_t count;
-
-	do {
-		count = 0;
-		pthread_mutex_lock(&s->fs->pending_lock);
-		for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
-			next = c->next;
-			if ((!env || c->env == env) && !atomic_load(&c->replied)) {
-				atomic_fetch_add(&c->refs, 1);
-				unlink_pending_locked(c);
-				remove_waiting_locked(c);
-				verdicts[count].call = c;
-				verdicts[count++].errnum = errnum;
-			}
-		}
-		pthread_mutex_unlock(&s->fs->pending_lock);
-		for (size_t i = 0; i < count; i++) {
-			fs_call_error(verdicts[i].call, verdicts[i].errnum);
-		}
-	} while (count == VERDICTS);
-}
-
-void fs_env_fail(struct fs_env *env, int errnum)
-{
-	fail_pending(env->session, env, errnum);
-}
-
-void fs_calls_end(struct pai_fs *fs)
-{
-	for (struct fs_session *s = fs->session_list; s; s = s->next) {
-		fail_pending(s, NULL, ENOTCONN);
-	}
 }
 
 bool fs_calls_drained(struct pai_fs *fs, uint64_t deadline_ms)

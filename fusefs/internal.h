@@ -346,13 +346,17 @@ void fs_call_submit(struct fs_call *c);
 bool fs_call_claim(struct fs_call *c);
 void fs_call_error(struct fs_call *c, int errnum); /* claims, replies, done */
 void fs_call_done(struct fs_call *c);
+void fs_call_unlink_pending_locked(struct fs_call *c); /* pending_lock */
+/* Waits for the last call to be freed; false at the deadline. */
+bool fs_calls_drained(struct pai_fs *fs, uint64_t deadline_ms);
+
+/* --- what waits too long (fs_watchdog.c) --- */
+
 void *fs_watchdog_main(void *fs);
 /* Ends everything that waits for this environment with errnum. */
 void fs_env_fail(struct fs_env *env, int errnum);
 /* The connection ends: everything that waits is answered, so that nobody replies into it later. */
 void fs_calls_end(struct pai_fs *fs);
-/* Waits for the last call to be freed; false at the deadline. */
-bool fs_calls_drained(struct pai_fs *fs, uint64_t deadline_ms);
 
 /* --- coherence (fs_coherence.c) --- */
 
