@@ -174,6 +174,18 @@ void fs_setattr(
 
 /* --- free space --- */
 
+/* `df` of the mount looks at the root: nothing of it leaves the host. The same for a server that
+ * can't tell. */
+static void reply_plain_statfs(struct fs_call *c)
+{
+	struct statvfs st = {.f_bsize = 4096, .f_frsize = 4096, .f_namemax = FS_NAME_MAX};
+
+	if (fs_call_claim(c)) {
+		(void)fuse_reply_statfs(c->req, &st);
+	}
+	fs_call_done(c);
+}
+
 static void finish_statfs(struct fs_call *c)
 {
 	const struct pai_ws_statfs *from = &c->ws.out.statfs;
@@ -189,21 +201,14 @@ static void finish_statfs(struct fs_call *c)
 	    .f_namemax = from->name_max,
 	};
 
+	if (c->ws.error == EOPNOTSUPP) {
+		reply_plain_statfs(c);
+		return;
+	}
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
 		return;
 	}
-	if (fs_call_claim(c)) {
-		(void)fuse_reply_statfs(c->req, &st);
-	}
-	fs_call_done(c);
-}
-
-/* `df` of the mount looks at the root: nothing of it leaves the host. */
-static void reply_plain_statfs(struct fs_call *c)
-{
-	struct statvfs st = {.f_bsize = 4096, .f_frsize = 4096, .f_namemax = FS_NAME_MAX};
-
 	if (fs_call_claim(c)) {
 		(void)fuse_reply_statfs(c->req, &st);
 	}
