@@ -123,12 +123,17 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
     const struct pai_ws_attr *attr, bool cache, double *seconds)
 {
 	*seconds = 0;
-	if (n->stale_pages > 0 && S_ISREG(attr->mode) && !c->mutates &&
-	    (n->flags & (FS_NODE_TOLD | FS_NODE_WRITTEN)) == FS_NODE_TOLD) {
-		return &n->attr; /* the old pages still stand: the old size goes with them */
-	}
 	if (n->env && !fs_same_identity(&n->attr.id, &attr->id)) {
 		return attr; /* a server that answers for another object: shown, not kept */
+	}
+	if (n->stale_pages > 0 && S_ISREG(attr->mode) && !c->mutates &&
+	    (n->flags & (FS_NODE_TOLD | FS_NODE_WRITTEN)) == FS_NODE_TOLD) {
+		/* The old pages still stand: the old size and times go with them, nothing else. */
+		n->attr.mode = attr->mode;
+		n->attr.nlink = attr->nlink;
+		n->attr.uid = attr->uid;
+		n->attr.gid = attr->gid;
+		return &n->attr;
 	}
 	if (!cache || n->told_at > c->started || !attributes_are_watched(n, attr)) {
 		if (!(n->flags & FS_NODE_TOLD)) {

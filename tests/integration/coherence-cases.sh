@@ -1,7 +1,7 @@
 #!/bin/bash
 # Cases that the tester has found, each in its smallest form: two sides, a barrier, one right answer.
 # fast
-# timeout 60
+# timeout 90
 . "$(dirname "$0")/lib.sh"
 begin coherence-cases
 start || { not_ok coherence-cases "no mount"; exit 1; }
@@ -35,5 +35,23 @@ for i in $(seq 10); do
 	[ "$(ls "to-$i")" = new ] && ! [ -e "to-$i/file" ] || wrong=$((wrong + 1))
 done
 is moved-here-then-changed-there "$wrong" 0
+
+# What this side alone does is seen by this side, whatever is being told about it.
+cat >links.py <<'END'
+import os
+wrong = 0
+for i in range(300):
+    os.close(os.open("x", os.O_CREAT | os.O_WRONLY))
+    os.lstat("x")
+    os.rename("x", "y")
+    os.lstat("y")
+    os.link("y", "z")
+    wrong += (os.lstat("z").st_nlink, os.lstat("y").st_nlink) != (2, 2)
+    os.unlink("y")
+    wrong += os.lstat("z").st_nlink != 1
+    os.unlink("z")
+print(wrong)
+END
+is own-links-are-counted "$(python3 links.py)" 0
 stop
 exit $failed

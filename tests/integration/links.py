@@ -70,6 +70,8 @@ def build():
         if side == mount:
             path = mount + path[len(box):]
         text = random_text()
+        if side == mount and mode == "guarded" and text.startswith("././"):
+            continue  # given through the mount this is how it writes a link to /workspace
         try:
             os.symlink(text, path)
         except OSError as e:

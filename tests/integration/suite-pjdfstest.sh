@@ -26,7 +26,8 @@ run() {
 	mkdir -m 777 "$1" && (cd "$1" &&
 		timeout 100 "$program" -c "$PAI_TMP/config.toml" -p "$1") >"$2.log" 2>&1
 	echo "exit $?" >>"$2.log"
-	sed -n 's/^\([a-z_0-9:]*\) *\(ok\|skipped\|FAILED\|failed\)$/\2 \1/p' "$2.log" | sort >"$2"
+	# glibc tells the limit of links by the type of the file system, and knows none of FUSE's.
+	sed -n '/^link::link_count_max /d; s/^\([a-z_0-9:]*\) *\(ok\|skipped\|FAILED\|failed\)$/\2 \1/p' "$2.log" | sort >"$2"
 	grep '^Summary' "$2.log"
 }
 chmod 755 "$PAI_TMP"
@@ -35,6 +36,7 @@ grep -q '^ok ' "$PAI_TMP/want" || { tail -20 "$PAI_TMP/want.log"; not_ok pjdfste
 start allow_other default_permissions exec suid dev special=full symlinks=raw ||
 	{ not_ok pjdfstest "no mount"; exit 1; }
 run "$MNT/pj" "$PAI_TMP/got"
+skip link::link_count_max "pathconf() has no limit of links to tell on any FUSE mount"
 if diff "$PAI_TMP/want" "$PAI_TMP/got" >"$PAI_TMP/diff" &&
 	[ "$(tail -1 "$PAI_TMP/want.log")" = "$(tail -1 "$PAI_TMP/got.log")" ]; then
 	ok "pjdfstest ($(grep -c '^ok' "$PAI_TMP/got") passed, $(grep -c '^skip' "$PAI_TMP/got") skipped, as on the plain directory)"
