@@ -118,6 +118,7 @@ static void decide_caching_locked(struct fs_call *c, struct fs_node *n, struct f
 		n->flags &= ~FS_NODE_PROVEN;
 		n->flags |= proven ? FS_NODE_PROVEN : 0;
 	}
+	fi->direct_io = (c->ws.out.open_flags & PAI_WS_DIRECT) != 0;
 	n->flags |= FS_NODE_PAGES;
 	fs_node_list_unproven_locked(n, !(n->flags & FS_NODE_PROVEN));
 	/* Without FLUSH nothing tells of a close: right where nothing was written and no lock is

@@ -149,7 +149,7 @@ static void posix_cancel(struct pai_ws *base, struct pai_ws_req *req)
 static void posix_revoke(struct pai_ws *base)
 {
 	__atomic_store_n(&base->gone, 1, __ATOMIC_RELEASE);
-	pai_lock_cancel_all(posix_of(base));
+	pai_lock_revoke(posix_of(base));
 }
 
 static void posix_free(struct pai_ws *base)

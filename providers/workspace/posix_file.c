@@ -52,7 +52,15 @@ static struct pai_handle *file_of(struct pai_posix *ws, const struct pai_ws_req 
 	return h;
 }
 
-static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd)
+static bool names_wal_index(const char *name)
+{
+	size_t len = name ? strlen(name) : 0;
+
+	return len > 4 && strcmp(name + len - 4, "-shm") == 0;
+}
+
+/* `name`: by which it was opened, its directory may come before it; NULL: it has none. */
+static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd, const char *name)
 {
 	int error = pai_posix_stat_fd(ws, fd, &req->attr);
 
@@ -60,8 +68,12 @@ static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd)
 		(void)close(fd);
 		return error;
 	}
-	return pai_handles_add(
-	    &ws->handles, fd, req->flags & O_ACCMODE, &req->attr, &req->out.handle);
+	error =
+	    pai_handles_add(&ws->handles, fd, req->flags & O_ACCMODE, &req->attr, &req->out.handle);
+	if (error == 0 && names_wal_index(name) && pai_lock_wal_index(ws, req->out.handle)) {
+		req->out.open_flags |= PAI_WS_DIRECT;
+	}
+	return error;
 }
 
 static int reopen(int path_fd, const struct pai_ws_req *req, int *ret_fd)
@@ -128,7 +140,7 @@ static int open_to_read(struct pai_posix *ws, struct pai_ws_req *req)
 	/* The attributes are read after the proof: nothing has changed since without a word. */
 	req->out.open_flags =
 	    stx.stx_nlink == 1 && pai_watch_prove(ws, &dir, name, &id, fd) ? PAI_WS_PROVEN : 0;
-	return add_handle(ws, req, fd);
+	return add_handle(ws, req, fd, name);
 }
 
 /* By an open description: what has lost its last name is opened anew through it. */
@@ -138,7 +150,7 @@ static int open_by_handle(struct pai_posix *ws, struct pai_ws_req *req)
 	int fd, error = h ? reopen(h->fd, req, &fd) : EBADF;
 
 	pai_handles_put(&ws->handles, h);
-	return error ? error : add_handle(ws, req, fd);
+	return error ? error : add_handle(ws, req, fd, NULL);
 }
 
 int pai_posix_open(struct pai_posix *ws, struct pai_ws_req *req)
@@ -160,7 +172,7 @@ int pai_posix_open(struct pai_posix *ws, struct pai_ws_req *req)
 	if (error == 0) {
 		error = reopen(n.fd, req, &fd);
 	}
-	return error ? error : add_handle(ws, req, fd);
+	return error ? error : add_handle(ws, req, fd, req->at.path);
 }
 
 /* --- creating --- */
@@ -232,7 +244,7 @@ int pai_posix_create(struct pai_posix *ws, struct pai_ws_req *req)
 	if (error == 0) {
 		error = open_or_create(ws, req, dir.fd, &fd);
 	}
-	return error ? error : add_handle(ws, req, fd);
+	return error ? error : add_handle(ws, req, fd, req->name);
 }
 
 int pai_posix_tmpfile(struct pai_posix *ws, struct pai_ws_req *req)
@@ -249,7 +261,7 @@ int pai_posix_tmpfile(struct pai_posix *ws, struct pai_ws_req *req)
 	}
 	fd = openat(dir.fd, ".", open_flags(req) | O_TMPFILE | ((int)req->flags & O_EXCL),
 	    cred.mode & 07777);
-	return fd < 0 ? errno : add_handle(ws, req, fd);
+	return fd < 0 ? errno : add_handle(ws, req, fd, NULL);
 }
 
 /* --- with a handle --- */

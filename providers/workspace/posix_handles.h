@@ -21,6 +21,7 @@ struct pai_handle {
 	int refs;        /* under the table's lock; the table's own included */
 	uint32_t access; /* O_RDONLY, O_WRONLY, O_RDWR */
 	bool is_dir;
+	bool is_wal_index; /* SQLite's: posix_lock.c */
 	uint64_t ino, dev;
 	pthread_mutex_t lock; /* the file position (appends), the listing */
 	struct pai_listing *listing;

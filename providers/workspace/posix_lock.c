@@ -9,6 +9,14 @@
  *   `wait_lock`, then completed outside of it, by whoever took it off.
  *
  * Lock order: wait_lock, then an owner table's lock, then a handle table's.
+ *
+ * SQLite's WAL index is shared memory in a file ("*-shm"), and a mapping is exact on one side only.
+ * SQLite holds one byte of it shared as long as it has it mapped, and exclusively where it must be
+ * alone. So while anybody on the mount holds that byte in either way, a guard holds it exclusively
+ * in the file, and processes in the sandbox are told to wait; while one of those holds it, the
+ * guard can't be had, and the mount is told to wait. The mount's own owners settle it among
+ * themselves on another byte, far past every end, that stands in for it: so the kernel keeps count
+ * of them.
  */
 #include "providers/workspace/posix_lock.h"
 
@@ -24,6 +32,8 @@
 #define OWNER_BUCKETS 256
 #define FIRST_RETRY_MS 1
 #define LAST_RETRY_MS 20
+#define WAL_BYTE 128 /* SQLite's UNIX_SHM_DMS, part of its file format */
+#define WAL_STAND_IN (INT64_MAX - 1)
 
 /* One description: everything that one owner has locked in one file. */
 struct owner {
@@ -33,9 +43,16 @@ struct owner {
 	uint32_t pid;
 	int fd;
 };
+/* Holds the byte of one WAL index exclusively. It is there while an owner holds the stand-in. */
+struct guard {
+	struct guard *next;
+	uint64_t ino, dev;
+	int fd;
+};
 struct pai_lock_owners {
 	pthread_mutex_t lock;
 	size_t count;
+	struct guard *guards;
 	struct owner *buckets[OWNER_BUCKETS];
 };
 
@@ -56,6 +73,36 @@ static size_t bucket_of(uint64_t ino)
 	return (size_t)(ino * 0x9e3779b97f4a7c15u >> 56) % OWNER_BUCKETS;
 }
 
+static struct flock one_byte(off_t at, int type)
+{
+	return (struct flock){
+	    .l_type = (short)type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+}
+
+static struct guard **find_guard_locked(struct pai_lock_owners *o, uint64_t ino, uint64_t dev)
+{
+	struct guard **at = &o->guards;
+
+	while (*at && ((*at)->ino != ino || (*at)->dev != dev)) {
+		at = &(*at)->next;
+	}
+	return at;
+}
+
+/* Once nobody on the mount holds the byte any more. */
+static void drop_guard_locked(struct pai_lock_owners *o, uint64_t ino, uint64_t dev)
+{
+	struct guard **at = find_guard_locked(o, ino, dev);
+	struct guard *g = *at;
+	struct flock l = one_byte(WAL_STAND_IN, F_WRLCK);
+
+	if (g && fcntl(g->fd, F_OFD_GETLK, &l) == 0 && l.l_type == F_UNLCK) {
+		*at = g->next;
+		(void)close(g->fd);
+		free(g);
+	}
+}
+
 static void unlink_owner_locked(struct pai_lock_owners *o, struct owner **at)
 {
 	struct owner *w = *at;
@@ -63,7 +110,19 @@ static void unlink_owner_locked(struct pai_lock_owners *o, struct owner **at)
 	*at = w->next;
 	o->count--;
 	(void)close(w->fd);
+	drop_guard_locked(o, w->ino, w->dev);
 	free(w);
+}
+
+static void drop_owners(struct pai_lock_owners *o)
+{
+	(void)pthread_mutex_lock(&o->lock);
+	for (size_t i = 0; i < OWNER_BUCKETS; i++) {
+		while (o->buckets[i]) {
+			unlink_owner_locked(o, &o->buckets[i]);
+		}
+	}
+	(void)pthread_mutex_unlock(&o->lock);
 }
 
 void pai_lock_owners_free(struct pai_lock_owners *o)
@@ -71,11 +130,7 @@ void pai_lock_owners_free(struct pai_lock_owners *o)
 	if (!o) {
 		return;
 	}
-	for (size_t i = 0; i < OWNER_BUCKETS; i++) {
-		while (o->buckets[i]) {
-			unlink_owner_locked(o, &o->buckets[i]);
-		}
-	}
+	drop_owners(o);
 	(void)pthread_mutex_destroy(&o->lock);
 	free(o);
 }
@@ -134,22 +189,88 @@ static struct flock flock_of(const struct pai_ws_req *req)
 	};
 }
 
+static int take_guard_locked(struct pai_lock_owners *o, const struct pai_handle *h)
+{
+	struct flock l = one_byte(WAL_BYTE, F_WRLCK);
+	struct guard *g;
+	int error = 0;
+
+	if (*find_guard_locked(o, h->ino, h->dev)) {
+		return 0;
+	}
+	g = calloc(1, sizeof(*g));
+	if (!g) {
+		return ENOMEM;
+	}
+	*g = (struct guard){.next = o->guards, .ino = h->ino, .dev = h->dev};
+	g->fd = open(pai_posix_proc_path(h->fd).text, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	if (g->fd < 0 || fcntl(g->fd, F_OFD_SETLK, &l) < 0) {
+		error = errno;
+		if (g->fd >= 0) {
+			(void)close(g->fd);
+		}
+		free(g);
+		return error;
+	}
+	o->guards = g;
+	return 0;
+}
+
+static bool covers_wal_byte(const struct pai_ws_req *req, const struct pai_handle *h)
+{
+	return h->is_wal_index && req->in.lock.start <= WAL_BYTE && req->in.lock.end >= WAL_BYTE;
+}
+
+/* SQLite locks it alone. A wider range is locked as it is, and meets the guard. */
+static bool is_wal_byte(const struct pai_ws_req *req, const struct pai_handle *h)
+{
+	return covers_wal_byte(req, h) && req->in.lock.start == req->in.lock.end;
+}
+
+static int set_wal_byte_locked(
+    struct pai_lock_owners *o, const struct pai_handle *h, const struct owner *w, int type)
+{
+	struct flock l = one_byte(WAL_STAND_IN, type);
+	int error = type == F_UNLCK ? 0 : take_guard_locked(o, h);
+
+	if (error == 0) {
+		error = fcntl(w->fd, F_OFD_SETLK, &l) < 0 ? errno : 0;
+	}
+	drop_guard_locked(o, h->ino, h->dev);
+	return error;
+}
+
+static int set_locked(struct pai_lock_owners *o, const struct pai_ws_req *req,
+    const struct pai_handle *h, const struct owner *w)
+{
+	struct flock l = flock_of(req);
+	int error = 0;
+
+	if (is_wal_byte(req, h) || (l.l_type == F_UNLCK && covers_wal_byte(req, h))) {
+		error = set_wal_byte_locked(o, h, w, l.l_type);
+	}
+	if (error == 0 && !is_wal_byte(req, h)) {
+		error = fcntl(w->fd, F_OFD_SETLK, &l) < 0 ? errno : 0;
+	}
+	return error;
+}
+
 /* One try. EAGAIN: somebody else has it. */
 static int try_posix(struct pai_posix *ws, const struct pai_ws_req *req, struct pai_handle *h)
 {
 	struct pai_lock_owners *o = ws->lock_owners;
-	struct flock l = flock_of(req);
+	bool unlocks = req->in.lock.type == F_UNLCK;
 	struct owner *w;
 	int error = 0;
 
 	(void)pthread_mutex_lock(&o->lock);
 	w = *find_owner_locked(o, h, req->in.lock.owner);
-	if (!w && l.l_type != F_UNLCK) {
+	if (!w && !unlocks) {
 		error = add_owner_locked(o, h, req->in.lock.owner, &w);
 	}
 	if (error == 0 && w) {
-		error = fcntl(w->fd, F_OFD_SETLK, &l) < 0 ? errno : 0;
-		if (error == 0 && l.l_type != F_UNLCK) {
+		error = set_locked(o, req, h, w);
+		if (error == 0 && !unlocks) {
 			w->handle = req->handle;
 			w->pid = req->in.lock.pid;
 		}
@@ -341,9 +462,10 @@ void pai_lock_cancel(struct pai_posix *ws, struct pai_ws_req *req)
 	cancel_matching(ws, req, EINTR);
 }
 
-void pai_lock_cancel_all(struct pai_posix *ws)
+void pai_lock_revoke(struct pai_posix *ws)
 {
 	cancel_matching(ws, NULL, ESTALE);
+	drop_owners(ws->lock_owners);
 }
 
 static void something_given_up(void)
@@ -420,6 +542,44 @@ static uint32_t holder_pid_locked(
 	return 0;
 }
 
+/* What a process in the sandbox has mapped is not for the mount, however that holds the byte. */
+static int get_wal_byte_locked(
+    struct pai_lock_owners *o, const struct pai_handle *h, const struct owner *w, struct flock *ret)
+{
+	const struct guard *g = *find_guard_locked(o, h->ino, h->dev);
+	struct flock ours = one_byte(WAL_STAND_IN, ret->l_type);
+	struct flock theirs = one_byte(WAL_BYTE, F_WRLCK);
+
+	if (fcntl(w ? w->fd : h->fd, F_OFD_GETLK, &ours) < 0 ||
+	    fcntl(g ? g->fd : h->fd, F_OFD_GETLK, &theirs) < 0) {
+		return errno;
+	}
+	*ret = ours;
+	if (theirs.l_type != F_UNLCK) {
+		*ret = theirs;
+		ret->l_type = F_WRLCK;
+	}
+	return 0;
+}
+
+bool pai_lock_wal_index(struct pai_posix *ws, uint64_t handle)
+{
+	struct pai_lock_owners *o = ws->lock_owners;
+	struct pai_handle *h = pai_handles_get(&ws->handles, handle);
+	struct flock l = one_byte(WAL_BYTE, F_WRLCK);
+	bool is_theirs = false;
+
+	if (h) {
+		h->is_wal_index = true;
+		(void)pthread_mutex_lock(&o->lock);
+		is_theirs = !*find_guard_locked(o, h->ino, h->dev) &&
+			    fcntl(h->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+		(void)pthread_mutex_unlock(&o->lock);
+	}
+	pai_handles_put(&ws->handles, h);
+	return is_theirs;
+}
+
 int pai_posix_getlk(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	struct pai_lock_owners *o = ws->lock_owners;
@@ -433,13 +593,19 @@ int pai_posix_getlk(struct pai_posix *ws, struct pai_ws_req *req)
 	}
 	(void)pthread_mutex_lock(&o->lock);
 	w = *find_owner_locked(o, h, req->in.lock.owner);
-	error = fcntl(w ? w->fd : h->fd, F_OFD_GETLK, &l) < 0 ? errno : 0;
+	if (is_wal_byte(req, h)) {
+		error = get_wal_byte_locked(o, h, w, &l);
+	} else {
+		error = fcntl(w ? w->fd : h->fd, F_OFD_GETLK, &l) < 0 ? errno : 0;
+	}
 	if (error == 0) {
 		req->in.lock.type = l.l_type;
 	}
 	if (error == 0 && l.l_type != F_UNLCK) {
-		req->in.lock.start = l.l_start;
-		req->in.lock.end = l.l_len ? l.l_start + l.l_len - 1 : INT64_MAX;
+		if (!is_wal_byte(req, h)) {
+			req->in.lock.start = l.l_start;
+			req->in.lock.end = l.l_len ? l.l_start + l.l_len - 1 : INT64_MAX;
+		}
 		req->in.lock.pid = l.l_pid > 0 ? (uint32_t)l.l_pid : holder_pid_locked(o, h, &l);
 	}
 	(void)pthread_mutex_unlock(&o->lock);

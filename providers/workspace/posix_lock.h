@@ -20,6 +20,10 @@ void pai_lock_owners_free(struct pai_lock_owners *o);
 /* Drops what was locked through a handle that is being released. */
 void pai_lock_owners_release(struct pai_lock_owners *o, uint64_t handle);
 
+/* The handle was opened by a name that SQLite gives to a WAL index ("*-shm"): from now on its byte
+ * is guarded (posix_lock.c). True when a process in the sandbox has it mapped. */
+bool pai_lock_wal_index(struct pai_posix *ws, uint64_t handle);
+
 int pai_posix_getlk(struct pai_posix *ws, struct pai_ws_req *req);
 int pai_posix_setlk(struct pai_posix *ws, struct pai_ws_req *req);
 int pai_posix_flock(struct pai_posix *ws, struct pai_ws_req *req);
@@ -27,7 +31,7 @@ int pai_posix_unlock_owner(struct pai_posix *ws, struct pai_ws_req *req);
 
 /* Ends a waiting request with EINTR; one that does not wait is left alone. */
 void pai_lock_cancel(struct pai_posix *ws, struct pai_ws_req *req);
-/* Ends every waiting request of the server, with ESTALE. */
-void pai_lock_cancel_all(struct pai_posix *ws);
+/* The server is revoked: every waiting request ends with ESTALE, and what is held is given up. */
+void pai_lock_revoke(struct pai_posix *ws);
 
 #endif

@@ -131,6 +131,9 @@ enum pai_ws_open_flags {
 	 * its directory is watched on a file system whose watches tell the truth: content may be
 	 * cached until a push says otherwise. */
 	PAI_WS_PROVEN = 1 << 0,
+	/* SQLite's WAL index ("*-shm"), and a process in the sandbox has it mapped: no mapping of
+	 * it through the mount would be true. */
+	PAI_WS_DIRECT = 1 << 1,
 };
 struct pai_ws_entry {
 	const char *name; /* into the request's own memory, valid until pai_ws_req_fini() */

@@ -36,6 +36,11 @@ is rollback-journal-in-the-sandbox "$(there both.db)" "ok $((2 * rows))|$sum "
 new here.db wal
 check wal-on-the-mount sh insert.sh here.db mount "$rows"
 is wal-on-the-mount-whole "$(count here.db)" "ok $rows|$((sum / 2)) "
+new two.db wal
+sh insert.sh two.db other "$rows" &
+check wal-on-the-mount-by-two sh insert.sh two.db mount "$rows"
+wait $! || not_ok wal-on-the-mount-by-two "the other one failed"
+is wal-on-the-mount-by-two-whole "$(count two.db)" "ok $((2 * rows))|$sum "
 new there.db wal
 check wal-in-the-sandbox sandbox sh insert.sh there.db sandbox "$rows"
 is wal-in-the-sandbox-whole "$(there there.db)" "ok $rows|$((sum / 2)) "
