@@ -26,8 +26,8 @@
 
 #include "providers/base/clock.h"
 
-#define TICK_MS 2
-#define IDLE_TICKS 250  /* then the ticks stop until there is another request */
+#define TICK_MS 5
+#define IDLE_TICKS 100  /* then the ticks stop until there is another request */
 #define AT_ONCE_NS 2000 /* a read() that slept takes longer; so does one of many bytes */
 #define AT_ONCE_BYTES_PER_NS 2
 #define AT_ONCE_IN_A_ROW 6 /* close() waits for no answer: one program may have two requests */
