@@ -79,7 +79,7 @@ static void start_getattr(struct fs_call *c)
 		return;
 	}
 	/* From here on the kernel may ask once and believe it: see attributes_are_watched(). */
-	if (S_ISDIR(c->node->attr.mode) || c->node->attr.nlink > 1) {
+	if (S_ISDIR(c->node->attr.mode) || c->node->nlink > 1) {
 		fs_watch(c, c->node);
 	}
 	fs_know(c, watcher_of(c->node), c->node);
@@ -125,9 +125,10 @@ static void start_setattr(struct fs_call *c)
 
 static void finish_setattr(struct fs_call *c)
 {
-	if (!c->ws.error && c->ws.in.set.valid & PAI_WS_SET_SIZE) {
+	if (!c->ws.error) {
 		pthread_mutex_lock(&c->fs->lock);
-		fs_written_locked(c->node);
+		/* The answer itself is told, and clears these. */
+		c->node->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_DATA;
 		pthread_mutex_unlock(&c->fs->lock);
 	}
 	finish_attr(c);

@@ -126,14 +126,16 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 	if (n->env && !fs_same_identity(&n->attr.id, &attr->id)) {
 		return attr; /* a server that answers for another object: shown, not kept */
 	}
+	n->nlink = attr->nlink;
 	if (n->stale_pages > 0 && S_ISREG(attr->mode) && !c->mutates &&
 	    (n->flags & (FS_NODE_TOLD | FS_NODE_WRITTEN)) == FS_NODE_TOLD) {
 		/* The old pages still stand: the old size and times go with them, nothing else. */
-		n->attr.mode = attr->mode;
-		n->attr.nlink = attr->nlink;
-		n->attr.uid = attr->uid;
-		n->attr.gid = attr->gid;
-		return &n->attr;
+		c->shown = *attr;
+		c->shown.size = n->attr.size;
+		c->shown.blocks = n->attr.blocks;
+		c->shown.mtime_ns = n->attr.mtime_ns;
+		c->shown.ctime_ns = n->attr.ctime_ns;
+		return &c->shown;
 	}
 	if (!cache || n->told_at > c->started || !attributes_are_watched(n, attr)) {
 		if (!(n->flags & FS_NODE_TOLD)) {
@@ -154,9 +156,12 @@ void fs_dir_changed_locked(struct fs_node *dir)
 	dir->flags &= ~FS_NODE_TOLD;
 }
 
+/* What a question asked before this would tell is older than it. */
 void fs_written_locked(struct fs_node *n)
 {
 	n->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_DATA;
+	n->told_at =
+	    atomic_fetch_add_explicit(&n->session->fs->sequence, 1, memory_order_relaxed);
 }
 
 /* --- pushes --- */
@@ -185,6 +190,9 @@ static void void_locked(struct fs_node *n)
 
 static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 {
+	if (fs_same_identity(&n->attr.id, &attr->id)) {
+		n->nlink = attr->nlink;
+	}
 	if (n->flags & FS_NODE_TOLD && told_holds(n, attr)) {
 		/* A reply under way may be older than our own change, which this tells of. */
 		if (n->flags & (FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME)) {

@@ -287,6 +287,8 @@ static void removed_locked(struct fs_call *c, struct fs_node *dir, const char *n
 
 	fs_dir_changed_locked(dir);
 	if (n) {
+		n->nlink -= n->nlink > 1;
+		fs_written_locked(n);
 		fs_node_unname_locked(c->fs, n);
 		if (last) {
 			n->flags |= FS_NODE_GONE;
@@ -374,11 +376,10 @@ static void renamed_locked(struct fs_call *c)
 		return; /* two names of one file: rename does nothing */
 	}
 	if (to) {
+		to->nlink -= to->nlink > 1;
+		fs_written_locked(to);
+		/* Whether that was its last name, only the server knows: the sandbox may just have made another. */
 		fs_node_unname_locked(c->fs, to);
-		if (S_ISDIR(to->attr.mode) || to->attr.nlink <= 1) {
-			to->flags |= FS_NODE_GONE;
-			fs_node_unident_locked(to);
-		}
 	}
 	if (from && fs_node_rename_locked(c->fs, from, c->other, c->to_name) < 0) {
 		fs_node_unname_locked(c->fs, from);

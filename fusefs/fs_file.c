@@ -208,7 +208,7 @@ static void reply_create(struct fs_call *c)
 	}
 	if (h) {
 		n->flags &= ~FS_NODE_PROVEN;
-		n->flags |= FS_NODE_WRITTEN;
+		fs_written_locked(n);
 		decide_caching_locked(c, n, &fi);
 		fs_dir_changed_locked(c->node);
 		fi.fh = (uintptr_t)h;

@@ -255,6 +255,7 @@ struct fs_node *fs_node_new_locked(struct pai_fs *fs, struct fs_env *env, struct
 	}
 	n->nodeid = fs->next_nodeid++;
 	n->attr = *attr;
+	n->nlink = attr->nlink;
 	if (parent) {
 		set_parent_locked(n, parent);
 		n->session = parent->session;

@@ -93,9 +93,7 @@ enum fs_node_flags {
 	FS_NODE_HAS_OBJECTS = 1 << 19,
 	FS_NODE_HAS_REFS = 1 << 20,
 	FS_NODE_BARE_GIT = 1 << 11, /* .git, or a directory that looks like a bare repository */
-	FS_NODE_WRITTEN =
-	    1
-	    << 16, /* through this mount, since it was told: the told size is not the old version */
+	FS_NODE_WRITTEN = 1 << 16,  /* changed through this mount since it was told */
 	FS_NODE_LOCKED = 1 << 17, /* a lock was taken through this mount since it was last closed */
 	FS_NODE_PAGES =
 	    1 << 14, /* it was opened through this mount: the kernel may hold pages of it */
@@ -140,7 +138,8 @@ struct fs_node {
 	struct pai_ws_attr attr; /* id always; the rest by FS_NODE_TOLD */
 	uint64_t told_at;        /* fs->sequence when `attr` was told */
 	uint64_t nlookup;
-	uint32_t refs; /* children, handles, calls, notifications */
+	uint32_t nlink; /* by the newest word of the server, told or not */
+	uint32_t refs;  /* children, handles, calls, notifications */
 	uint32_t flags;
 	uint32_t
 	    epoch; /* raised whenever knowledge about it or (a directory) its children is void */
@@ -322,6 +321,7 @@ struct fs_call {
 	struct fs_call *next, **link; /* session->pending */
 	struct fs_call *wait_next;    /* session->waiting */
 	uint32_t open_flags;          /* O_* */
+	struct pai_ws_attr shown;     /* an older version, where it has to be */
 	uint32_t groups[32];
 };
 /* NULL after it has answered the request itself (ESTALE, ENOMEM). `ino` is the request's first
