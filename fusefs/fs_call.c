@@ -428,17 +428,25 @@ static uint64_t open_handle(struct fs_call *c, const struct fs_node *n, bool wri
 	return found;
 }
 
+static bool name_by_handle(struct fs_call *c, const struct fs_node *n, uint64_t ws_handle)
+{
+	c->ws.handle = ws_handle;
+	c->ws.at.path = "";
+	c->ws.at.id = n->attr.id;
+	return ws_handle != 0;
+}
+
+bool fs_call_by_handle(struct fs_call *c, struct fs_node *n)
+{
+	return name_by_handle(c, n, open_handle(c, n, false));
+}
+
 bool fs_call_at(struct fs_call *c, struct fs_node *n, struct fs_handle *h)
 {
 	bool resizes = c->ws.op == PAI_WS_SETATTR && c->ws.in.set.valid & PAI_WS_SET_SIZE;
+	bool by_handle = c->ws.op != PAI_WS_OPEN || n->flags & FS_NODE_GONE;
 
-	c->ws.handle = h ? h->ws_handle : 0;
-	if (!h && (c->ws.op != PAI_WS_OPEN || n->flags & FS_NODE_GONE)) {
-		c->ws.handle = open_handle(c, n, resizes);
-	}
-	if (c->ws.handle) {
-		c->ws.at.path = "";
-		c->ws.at.id = n->attr.id;
+	if (name_by_handle(c, n, h ? h->ws_handle : by_handle ? open_handle(c, n, resizes) : 0)) {
 		return true;
 	}
 	free(c->path);

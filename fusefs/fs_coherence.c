@@ -160,8 +160,7 @@ void fs_dir_changed_locked(struct fs_node *dir)
 void fs_written_locked(struct fs_node *n)
 {
 	n->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_DATA;
-	n->told_at =
-	    atomic_fetch_add_explicit(&n->session->fs->sequence, 1, memory_order_relaxed);
+	n->told_at = atomic_fetch_add_explicit(&n->session->fs->sequence, 1, memory_order_relaxed);
 }
 
 /* --- pushes --- */

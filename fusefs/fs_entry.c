@@ -288,7 +288,7 @@ static void removed_locked(struct fs_call *c, struct fs_node *dir, const char *n
 	fs_dir_changed_locked(dir);
 	if (n) {
 		n->nlink -= n->nlink > 1;
-		fs_written_locked(n);
+		n->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_CTIME;
 		fs_node_unname_locked(c->fs, n);
 		if (last) {
 			n->flags |= FS_NODE_GONE;
@@ -377,8 +377,9 @@ static void renamed_locked(struct fs_call *c)
 	}
 	if (to) {
 		to->nlink -= to->nlink > 1;
-		fs_written_locked(to);
-		/* Whether that was its last name, only the server knows: the sandbox may just have made another. */
+		to->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_CTIME;
+		/* Whether that was its last name, only the server knows: the sandbox may just have
+		 * made another. */
 		fs_node_unname_locked(c->fs, to);
 	}
 	if (from && fs_node_rename_locked(c->fs, from, c->other, c->to_name) < 0) {

@@ -126,12 +126,26 @@ static void decide_caching_locked(struct fs_call *c, struct fs_node *n, struct f
 	fi->noflush = !writes && !(n->flags & FS_NODE_LOCKED);
 }
 
+/* What has no name left is opened anew through a description that is still open. */
+static bool open_again(struct fs_call *c)
+{
+	if ((c->ws.error != ESTALE && c->ws.error != ENOENT) || c->ws.handle ||
+	    !fs_call_by_handle(c, c->node)) {
+		return false;
+	}
+	fs_call_submit(c);
+	return true;
+}
+
 static void finish_open(struct fs_call *c)
 {
 	struct fuse_file_info fi = {.flags = (int)c->open_flags};
 	struct fs_handle *h;
 	int r;
 
+	if (open_again(c)) {
+		return;
+	}
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
 		return;

@@ -341,6 +341,8 @@ void fs_call_run(struct fs_call *c, fs_call_fn start, fs_call_fn finish);
  * without a name. */
 bool fs_call_at(struct fs_call *c, struct fs_node *n, struct fs_handle *h);
 bool fs_call_to(struct fs_call *c, struct fs_node *n);
+/* Names it by an open description; false, with nothing answered, when there is none. */
+bool fs_call_by_handle(struct fs_call *c, struct fs_node *n);
 void fs_call_submit(struct fs_call *c);
 /* True for exactly one caller: it must reply, once. */
 bool fs_call_claim(struct fs_call *c);
