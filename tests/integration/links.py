@@ -19,7 +19,7 @@ seconds = float(seconds)
 rng = random.Random(int(os.environ.get("PAI_SEED", "1")))
 NAMES = ["a", "b", "c", "d"]
 device = os.stat(mount).st_dev
-counts = {"opened": 0, "refused": 0, "links": 0, "moves": 0}
+counts = {"opened": 0, "refused": 0, "links": 0, "moves": 0, "escapes": 0}
 faults = 0
 done = threading.Event()
 
@@ -27,6 +27,7 @@ done = threading.Event()
 def fault(kind, path, what):
     global faults
     faults += 1
+    counts["escapes"] += kind == "escape"
     if faults < 20:
         print(f"{kind} {path}: {what}", flush=True)
 
@@ -124,7 +125,7 @@ def walk(top, depth=0):
         return
     for name in names:
         # One way out is enough: nobody walks through the host to find more.
-        if done.is_set() or faults:
+        if done.is_set() or counts["escapes"]:
             return
         path = os.path.join(top, name)
         inside = look(path)
@@ -197,9 +198,9 @@ walk(mount)
 for m in movers:
     m.start()
 end = time.monotonic() + seconds
-while time.monotonic() < end and not faults:
+while time.monotonic() < end and not counts["escapes"]:
     walk(mount)
-    if not faults:
+    if not counts["escapes"]:
         programs(mount)
 done.set()
 for m in movers:
