@@ -222,17 +222,36 @@ static int check_schema(struct pai_ledger *l, off_t size, bool *is_newer)
 	return r;
 }
 
-/* Opens what is at the path, 0600 from its birth. *damaged: it is no ledger of ours. */
+/*
+ * A file at the path, 0600 from its birth. Only one that is new may be opened here: a process that
+ * closes any descriptor of a file drops all its POSIX locks there, SQLite's too. Then another
+ * process takes itself for the last one, and at its end removes the log that this one writes to.
+ */
+static int make_file(const char *path, struct stat *ret, struct pai_err *err)
+{
+	pai_auto_fd int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if ((fd < 0 && errno != EEXIST) || lstat(path, ret) < 0) {
+		return pai_err_sys(err, "ledger '%s'", path);
+	}
+	if (!S_ISREG(ret->st_mode)) {
+		return pai_err_errno(err, EACCES, "ledger '%s' is no regular file", path);
+	}
+	return (ret->st_mode & 07777) == 0600 || chmod(path, 0600) == 0
+		   ? 0
+		   : pai_err_sys(err, "ledger '%s'", path);
+}
+
+/* Opens what is at the path. *damaged: it is no ledger of ours. */
 static int open_db(struct pai_ledger *l, bool *damaged, struct pai_err *err)
 {
-	pai_auto_fd int fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	struct stat st;
 	bool is_newer = false;
-	int r;
+	int r = make_file(l->path, &st, err);
 
 	*damaged = false;
-	if (fd < 0 || fstat(fd, &st) < 0 || fchmod(fd, 0600) < 0) {
-		return pai_err_sys(err, "ledger '%s'", l->path);
+	if (r < 0) {
+		return r;
 	}
 	l->dev = st.st_dev;
 	l->ino = st.st_ino;

@@ -335,6 +335,64 @@ Test(ledger, one_that_another_process_replaced_is_opened_anew)
 
 /* --- many processes --- */
 
+/* Runs `step` in a process of its own, which is there before any ledger is open in this one (SQLite
+ * is not to be carried across a fork), once something comes from the descriptor. */
+static pid_t later(int *ret_go, int (*step)(void))
+{
+	int fds[2];
+	char byte;
+	pid_t pid;
+
+	cr_assert_eq(pipe(fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		(void)close(fds[1]);
+		_exit(read(fds[0], &byte, 1) == 1 ? step() : 3);
+	}
+	(void)close(fds[0]);
+	*ret_go = fds[1];
+	return pid;
+}
+
+static void let_go(pid_t pid, int go)
+{
+	int status = 1;
+
+	cr_assert_eq(write(go, "x", 1), 1);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert_eq(status, 0, "0x%x", (unsigned)status);
+	(void)close(go);
+}
+
+static int come_and_go(void)
+{
+	pai_ledger_close(open_as("b", NULL));
+	return 0;
+}
+
+static int find_box2(void)
+{
+	struct pai_session_identity last = {.sandbox_id = ""};
+	struct pai_ledger *l = open_as("a", NULL);
+
+	return !pai_ledger_last_command(l, "k", &last) || strcmp(last.sandbox_id, "box2") != 0;
+}
+
+Test(ledger, one_process_that_ends_takes_nothing_from_another)
+{
+	int other_go, third_go;
+	pid_t other = later(&other_go, come_and_go);
+	pid_t third = later(&third_go, find_box2);
+	struct pai_ledger *a = open_as("a", NULL);
+
+	add_command(a, "k", "box", 0);
+	let_go(other, other_go);
+	add_command(a, "k", "box2", 0);
+	/* What `a` would leave if it were killed now. */
+	let_go(third, third_go);
+	pai_ledger_close(a);
+}
+
 /* Tells each command that was acknowledged. */
 static void hammer(int fd, int id)
 {
