@@ -240,6 +240,13 @@ static int connect_any(const char *name, int *ret_fd, struct pai_err *err)
 	return r;
 }
 
+bool pai_client_runs(const char *daemon)
+{
+	pai_auto_fd int fd = -1;
+
+	return connect_any(daemon, &fd, PAI_ERR_IGNORED()) > 0;
+}
+
 static int find_daemon(const struct pai_client_target *t, int *ret_fd, struct pai_err *err)
 {
 	char running[80];

@@ -65,6 +65,8 @@ int pai_client_next(
 int pai_client_wait(struct pai_client *c, uint64_t deadline_ms, struct pai_frame *ret,
     struct pai_err *err) PAI_WARN_UNUSED;
 
+/* Whether a daemon of that name listens. It is not spoken to. */
+bool pai_client_runs(const char *daemon);
 /* Names of the daemons whose sockets lie in the caller's runtime directory, for messages: "a, b",
  * "none" or, past the room, cut. */
 void pai_client_running(char *ret, size_t size);

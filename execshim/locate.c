@@ -71,16 +71,20 @@ static char *next_word(char **at)
 	return word && *word ? word : NULL;
 }
 
-/* id parent major:minor root point options [tags...] - type source super-options */
-static bool parse_line(char *line, unsigned id, struct mount_line *ret)
+static bool has_id(const char *line, unsigned id)
 {
-	char *at = line;
-	char *word = next_word(&at);
 	char *end;
 
-	if (!word || strtoul(word, &end, 10) != id || *end) {
-		return false;
-	}
+	return strtoul(line, &end, 10) == id && *end == ' ';
+}
+
+/* id parent major:minor root point options [tags...] - type source super-options */
+static bool parse_line(char *line, struct mount_line *ret)
+{
+	char *at = line;
+	char *word;
+
+	(void)next_word(&at);
 	(void)next_word(&at);
 	ret->dev = next_word(&at);
 	ret->root = next_word(&at);
@@ -107,7 +111,7 @@ static bool find_mount(const char *table, unsigned id, char **ret_copy, struct m
 		size_t len = strcspn(table, "\n");
 		pai_auto_free char *line = strndup(table, len);
 
-		if (line && parse_line(line, id, ret)) {
+		if (line && has_id(line, id) && parse_line(line, ret)) {
 			*ret_copy = PAI_TAKE(line);
 			return true;
 		}
@@ -224,6 +228,29 @@ int pai_locate_from(const struct pai_locate_input *in, struct pai_place *ret, st
 	return 1;
 }
 
+int pai_locate_only_in(const char *table, uid_t uid, bool (*is_running)(const char *daemon),
+    char ret[PAI_DAEMON_NAME_MAX + 1])
+{
+	int count = 0;
+
+	while (*table && count < 2) {
+		size_t len = strcspn(table, "\n");
+		pai_auto_free char *line = strndup(table, len);
+		struct pai_place place = {.daemon = ""};
+		struct mount_line m;
+
+		table += len + (table[len] == '\n');
+		if (!line || !parse_line(line, &m) || strcmp(m.type, "fuse.paifs") != 0 ||
+		    check_mount(&m, uid, &place, PAI_ERR_IGNORED()) < 0 ||
+		    (count && strcmp(place.daemon, ret) == 0) || !is_running(place.daemon)) {
+			continue;
+		}
+		count++;
+		(void)snprintf(ret, PAI_DAEMON_NAME_MAX + 1, "%s", place.daemon);
+	}
+	return count;
+}
+
 static bool is_ours(const char *table, unsigned id)
 {
 	pai_auto_free char *line = NULL;
@@ -322,6 +349,16 @@ int pai_locate_cwd(struct pai_place *ret, struct pai_err *err)
 	}
 	in.cwd = cwd;
 	return pai_locate_from(&in, ret, err);
+}
+
+int pai_locate_only(bool (*is_running)(const char *daemon), char ret[PAI_DAEMON_NAME_MAX + 1])
+{
+	pai_auto_buf struct pai_buf table = PAI_BUF_INIT(MOUNT_TABLE_MAX);
+
+	if (read_table(&table, PAI_ERR_IGNORED()) < 0 || !table.data) {
+		return 0;
+	}
+	return pai_locate_only_in(table.data, geteuid(), is_running, ret);
 }
 
 bool pai_locate_is_ours(const char *path)

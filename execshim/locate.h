@@ -43,6 +43,12 @@ struct pai_locate_input {
 };
 int pai_locate_from(
     const struct pai_locate_input *in, struct pai_place *ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* The one daemon that has a mount which this user can see, for a command that names none and stands
+ * in none: 1 and its name in `ret`; 0: none, 2: more than one. Mounts count as in pai_locate_cwd()
+ * (made by the caller or root), and only where `is_running` says so. */
+int pai_locate_only_in(const char *table, uid_t uid, bool (*is_running)(const char *daemon),
+    char ret[PAI_DAEMON_NAME_MAX + 1]);
+int pai_locate_only(bool (*is_running)(const char *daemon), char ret[PAI_DAEMON_NAME_MAX + 1]);
 /* 1-64 of [A-Za-z0-9._-], no leading dot: what may be the name of a daemon. */
 bool pai_daemon_name_ok(const char *name);
 

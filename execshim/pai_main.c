@@ -21,7 +21,9 @@ static void print_usage(FILE *to)
 	}
 	(void)fprintf(to,
 	    "\n"
-	    "  -n, --name NAME  the daemon (default: the mount's you stand in, else 'default')\n"
+	    "  -n, --name NAME  the daemon (default: the mount's you stand in; outside one, "
+	    "'default',\n"
+	    "                   else the only one that has a mount)\n"
 	    "  --json           JSON instead of text, an object a line, with every command\n"
 	    "  -h, --help       this text, or with a command its own\n"
 	    "  -V, --version    the version\n"

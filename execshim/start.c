@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "execshim/client.h"
 #include "providers/base/auto.h"
 #include "providers/base/buf.h"
 #include "providers/base/clock.h"
@@ -95,25 +96,43 @@ int pai_config_check(const char *path, struct pai_err *err)
 		   : pai_err_set(err, PAI_E_INPUT, "'%s' has no line provider=NAME", path);
 }
 
-static int check_config(const char *name, struct pai_err *err)
+static int config_path(const char *name, char **ret, struct pai_err *err)
 {
 	pai_auto_free char *dir = NULL;
-	pai_auto_free char *path = NULL;
 	int r = pai_config_dir(&dir, err);
 
 	if (r < 0) {
 		return r;
 	}
-	if (asprintf(&path, "%s/%s.conf", dir, name) < 0) {
-		path = NULL;
+	if (asprintf(ret, "%s/%s.conf", dir, name) < 0) {
+		*ret = NULL;
 		return pai_err_no_memory(err);
 	}
-	r = pai_config_check(path, err);
-	return r == -ENOENT ? pai_err_set(err, PAI_E_INPUT,
-				  "no daemon named '%s' runs, and there is no '%s' to start one "
-				  "from; cd into a mount, or name a daemon with -n",
-				  name, path)
-			    : r;
+	return 0;
+}
+
+bool pai_daemon_is_configured(const char *name)
+{
+	pai_auto_free char *path = NULL;
+
+	return config_path(name, &path, PAI_ERR_IGNORED()) == 0 && access(path, F_OK) == 0;
+}
+
+static int check_config(const char *name, struct pai_err *err)
+{
+	pai_auto_free char *path = NULL;
+	char running[80];
+	int r = config_path(name, &path, err);
+
+	r = r < 0 ? r : pai_config_check(path, err);
+	if (r != -ENOENT) {
+		return r;
+	}
+	pai_client_running(running, sizeof(running));
+	return pai_err_set(err, PAI_E_INPUT,
+	    "no daemon named '%s' runs (running: %s) and '%s' is not there to start it from: cd "
+	    "into a mount, or name one with -n",
+	    name, running, path);
 }
 
 static bool is_kept(const char *entry)

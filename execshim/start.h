@@ -4,6 +4,7 @@
 #ifndef PAI_EXECSHIM_START_H
 #define PAI_EXECSHIM_START_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "providers/base/err.h"
@@ -15,6 +16,8 @@
  * own words when it ended; TIMEOUT.
  */
 int pai_daemon_start(const char *name, uint64_t deadline_ms, struct pai_err *err) PAI_WARN_UNUSED;
+/* Whether NAME.conf is there to start it from, be it good or not. */
+bool pai_daemon_is_configured(const char *name);
 /* The file a program of ours lies in, beside this one: "pai-conformance". The caller frees. */
 int pai_program_beside(const char *program, char **ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* INPUT unless NAME.conf exists, is the user's or root's alone to write, and names a provider. */

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "execshim/start.h"
 #include "providers/base/path.h"
 
 #define DEFAULT_DAEMON "default"
+
 void pai_target_fini(struct pai_target *t)
 {
 	pai_place_fini(&t->place);
@@ -70,8 +72,19 @@ static int set_dir(struct pai_target *t, const char *dir, struct pai_err *err)
 	return 0;
 }
 
+/* Outside of every mount and without -n. A configured default is never passed over: which daemon
+ * a command reaches must not depend on what else happens to be mounted. */
+static const char *unnamed_daemon(char room[PAI_DAEMON_NAME_MAX + 1])
+{
+	return !pai_client_runs(DEFAULT_DAEMON) && !pai_daemon_is_configured(DEFAULT_DAEMON) &&
+		       pai_locate_only(pai_client_runs, room) == 1
+		   ? room
+		   : DEFAULT_DAEMON;
+}
+
 static int fill(const struct pai_target_options *o, struct pai_target *t, struct pai_err *err)
 {
+	char only[PAI_DAEMON_NAME_MAX + 1];
 	const char *dir = o->dir;
 	int r;
 
@@ -92,7 +105,7 @@ static int fill(const struct pai_target_options *o, struct pai_target *t, struct
 		    PAI_DAEMON_NAME_MAX);
 	}
 	if (o->daemon || !t->by_mount) {
-		set_daemon(t, o->daemon ? o->daemon : DEFAULT_DAEMON);
+		set_daemon(t, o->daemon ? o->daemon : unnamed_daemon(only));
 	}
 	r = o->key ? set_key(t, o->key, err) : 0;
 	r = r < 0 || !dir ? r : set_dir(t, dir, err);

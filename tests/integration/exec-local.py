@@ -579,6 +579,26 @@ def on_demand():
     assert pai("status").returncode == 1
 
 
+def the_only_mount(mount):
+    """Outside of every mount and without -n: the one daemon that has one, unless 'default' is configured."""
+    bare = dict(os.environ, XDG_CONFIG_HOME=os.path.join(os.path.dirname(mount), "no-config"))
+    where = {"cwd": "/", "env": bare}
+    status = pai("status", "--json", **where)
+    assert status.returncode == 0 and json.loads(status.stdout)["name"] == "mounted", status
+    call = [PAI_EXEC, "-s", "other", "pwd"]
+    result = subprocess.run(call, capture_output=True, text=True, **where)
+    assert (result.returncode, result.stdout) == (0, "/workspace\n"), result
+    result = pai("status", cwd="/")  # the configuration that on_demand() wrote is there
+    assert result.returncode == 1 and "'default'" in result.stderr, result
+    subprocess.run([PAIFS, "memory", mount + "2", "-n", "second"], check=True, timeout=WAIT_S)
+    try:
+        result = subprocess.run(call, capture_output=True, text=True, **where)
+        assert result.returncode == 125 and result.stderr.count("\n") == 1, result
+        assert "mounted" in result.stderr and "second" in result.stderr, result
+    finally:
+        assert pai("-n", "second", "umount").returncode == 0
+
+
 def killed_daemon(mount):
     """Its mount is dead: pai-exec says so at once, and runs nothing here instead."""
     here = os.path.join(mount, "again")
@@ -644,6 +664,8 @@ def main():
     cwd = os.path.join(mount, "thread 42")
     os.mkdir(cwd)
     failed += one_pass(Setup("mount", [PAI_EXEC], cwd, "mounted"))
+    os.mkdir(mount + "2")
+    failed += report("the only mount", the_only_mount, mount)
     pai("-n", "mounted", "kill", "thread 42", "other")
     failed += report("a killed daemon", killed_daemon, mount)
     pai("-n", "mounted", "umount")  # where the last step did not

@@ -32,6 +32,48 @@ static int locate(unsigned id, const char *cwd, struct pai_place *ret, struct pa
 	    ret, err);
 }
 
+static bool runs_n2(const char *daemon)
+{
+	return strcmp(daemon, "n2") == 0;
+}
+
+static bool runs_local_pai(const char *daemon)
+{
+	return strcmp(daemon, "local-pai") == 0; /* mounted at two places */
+}
+
+static bool runs_foreign(const char *daemon)
+{
+	return strcmp(daemon, "default") == 0 || strcmp(daemon, "x") == 0;
+}
+
+static bool runs_any(const char *daemon)
+{
+	return daemon[0] != '\0';
+}
+
+Test(locate, the_only_daemon_that_has_a_mount)
+{
+	static const struct {
+		bool (*is_running)(const char *daemon);
+		int count;
+		const char *name;
+	} rows[] = {
+	    {runs_n2, 1, "n2"},
+	    {runs_local_pai, 1, "local-pai"},
+	    {runs_foreign, 0, NULL},
+	    {runs_any, 2, NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char name[PAI_DAEMON_NAME_MAX + 1];
+
+		cr_assert_eq(
+		    pai_locate_only_in(table, 1000, rows[i].is_running, name), rows[i].count);
+		cr_assert(!rows[i].name || strcmp(name, rows[i].name) == 0, "%zu: %s", i, name);
+	}
+}
+
 Test(locate, maps_any_depth_of_a_session)
 {
 	static const struct {
