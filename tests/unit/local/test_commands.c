@@ -30,8 +30,10 @@ static void name_helper(void)
 
 	cr_assert_gt(n, 0);
 	path[n] = '\0';
-	*strrchr(path, '/') = '\0';
-	(void)strncpy(strrchr(path, '/'), "/pai-helper", 16);
+	for (int up = 0; up < 2; up++) {
+		*strrchr(path, '/') = '\0';
+	}
+	(void)snprintf(path + strlen(path), sizeof(path) - strlen(path), "/pai-helper");
 	cr_assert_eq(setenv("PAI_HELPER", path, 1), 0);
 }
 
