@@ -11,7 +11,7 @@ endif
 BUILD := build/$(VARIANT)$(if $(findstring clang,$(CC)),$(if $(filter fuzz,$(VARIANT)),,-clang))
 MNT ?= $(HOME)/pai
 PREFIX ?= /usr/local
-VERSION := 0.1.0
+VERSION := $(shell sed -n 's/.define PAI_VERSION "\(.*\)"/\1/p' providers/base/version.h)
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings \
 	-Wpointer-arith -Wformat=2 -Wimplicit-fallthrough -Werror

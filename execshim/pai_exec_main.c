@@ -10,8 +10,8 @@
 #include "execshim/exec_options.h"
 #include "execshim/exec_report.h"
 #include "execshim/exec_run.h"
-#include "execshim/version.h"
 #include "providers/base/log.h"
+#include "providers/base/version.h"
 
 /* A closed standard descriptor must not be the number that the next open() returns: the command's
  * output would go into the daemon's socket. */

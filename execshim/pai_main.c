@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "execshim/pai_cmd.h"
-#include "execshim/version.h"
 #include "providers/base/log.h"
 #include "providers/base/printable.h"
+#include "providers/base/version.h"
 
 enum {
 	EXIT_DONE = 0,

@@ -17,6 +17,7 @@
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
+#include "providers/base/version.h"
 
 #define HELLO_TIMEOUT_MS 5000
 #define END_TIMEOUT_MS 5000 /* for a client to read what it was told last */

@@ -12,6 +12,7 @@
 #include "providers/base/clock.h"
 #include "providers/base/key.h"
 #include "providers/base/log.h"
+#include "providers/base/version.h"
 
 #define LIST_MAX 1000 /* sessions in one reply: a frame holds them with the longest names */
 #define LOG_DEFAULT 100

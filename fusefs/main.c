@@ -17,6 +17,7 @@
 #include "providers/base/auto.h"
 #include "providers/base/log.h"
 #include "providers/base/printable.h"
+#include "providers/base/version.h"
 
 enum {
 	EXIT_FAILED = 1,

@@ -19,7 +19,6 @@
 #include "providers/base/strmap.h"
 #include "providers/provider.h"
 
-#define PAI_VERSION "0.1"
 #define PAI_OPTIONS_NAME_MAX 64 /* bytes of an instance name: its socket's path has to fit */
 #define PAI_OPTIONS_LIST_MAX 64 /* allow= and control_uid= */
 
