@@ -26,6 +26,7 @@
 #include "ledger/ledger.h"
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
+#include "providers/base/key.h"
 #include "providers/base/log.h"
 #include "providers/base/path.h"
 #include "providers/base/pool.h"
@@ -189,6 +190,34 @@ static int new_fs(struct daemon *d, struct pai_err *err)
 	return pai_fs_new(&fs, d->pool, &d->fs, err);
 }
 
+/* Of one scope, as in the ledger: what another one calls by the same key is something else. */
+static int make_lock_dir(const struct daemon *d, const struct pai_provider *p,
+    const char *state_dir, char **ret, struct pai_err *err)
+{
+	pai_auto_free char *scope = ledger_scope(d->options, p);
+	pai_auto_free char *path = NULL;
+	pai_auto_fd int state_fd = open(state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	pai_auto_fd int fd = -1;
+	char below[sizeof("locks/") + (size_t)2 * PAI_SHA256_BYTES] = "locks/";
+
+	if (state_fd < 0) {
+		return pai_err_sys(err, "open '%s'", state_dir);
+	}
+	if (!scope) {
+		return pai_err_no_memory(err);
+	}
+	pai_sha256_hex(scope, strlen(scope), below + strlen(below));
+	if (pai_mkdir_beneath(state_fd, below, 0700, &fd, err) < 0) {
+		return pai_err_wrap(err, "lock directory");
+	}
+	path = pai_path_join(state_dir, below);
+	if (!path) {
+		return pai_err_no_memory(err);
+	}
+	*ret = PAI_TAKE(path);
+	return 0;
+}
+
 static int new_sessions(struct daemon *d, struct pai_provider *take_provider, const char *state_dir,
     struct pai_err *err)
 {
@@ -205,12 +234,8 @@ static int new_sessions(struct daemon *d, struct pai_provider *take_provider, co
 	struct pai_session_listener listener = {.arg = NULL};
 	pai_auto_free char *lock_dir = NULL;
 
-	if (asprintf(&lock_dir, "%s/locks", state_dir) < 0) {
-		lock_dir = NULL;
-		return pai_err_no_memory(err);
-	}
-	if (mkdir(lock_dir, 0700) < 0 && errno != EEXIST) {
-		return pai_err_sys(err, "mkdir '%s'", lock_dir);
+	if (make_lock_dir(d, provider, state_dir, &lock_dir, err) < 0) {
+		return -err->errnum;
 	}
 	pai_options_create_input(&o->create, &options.create);
 	if (d->fs) {
