@@ -50,7 +50,7 @@ struct daemon {
 	struct pai_control *control;
 	struct pai_cancel *cancel; /* background work; fired at the end */
 	pthread_t signals;
-	bool has_signals, is_mounted;
+	bool has_signals;
 	atomic_bool is_ending;
 	atomic_bool is_discovering;
 	sem_t ended; /* without a mount: what the main thread waits for */
@@ -299,6 +299,24 @@ static void discover(struct daemon *d)
 	}
 }
 
+static void on_overdue(int signo)
+{
+	static const char text[] = "paifs: something did not end in time: ended without it\n";
+
+	(void)signo;
+	(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+	_exit(1);
+}
+
+/* From here on the process ends in DRAIN_S at the latest. */
+static void end_in_time(void)
+{
+	struct sigaction overdue = {.sa_handler = on_overdue};
+
+	(void)sigaction(SIGALRM, &overdue, NULL);
+	(void)alarm(DRAIN_S);
+}
+
 static void *wait_signals(void *arg)
 {
 	struct daemon *d = arg;
@@ -321,6 +339,7 @@ static void *wait_signals(void *arg)
 			break;
 		}
 		pai_log_info("daemon", "told to end");
+		end_in_time();
 		if (d->fs) {
 			pai_fs_stop(d->fs);
 		} else {
@@ -353,7 +372,6 @@ static int start(struct daemon *d, pai_daemon_ready_fn ready, void *arg, struct 
 	if (d->fs && pai_fs_mount(d->fs, o->mountpoint, err) < 0) {
 		return -err->errnum;
 	}
-	d->is_mounted = d->fs;
 	config.sessions = d->sessions;
 	config.ledger = d->ledger;
 	config.fs = d->fs;
@@ -380,22 +398,13 @@ static int serve(struct daemon *d, struct pai_err *err)
 	return 0;
 }
 
-static void on_overdue(int signo)
-{
-	static const char text[] = "paifs: something did not end in time: ended without it\n";
-
-	(void)signo;
-	(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
-	_exit(1);
-}
-
 static void take_down(struct daemon *d)
 {
-	struct sigaction overdue = {.sa_handler = on_overdue};
-
 	d->is_ending = true;
-	(void)sigaction(SIGALRM, &overdue, NULL);
-	(void)alarm(DRAIN_S);
+	end_in_time();
+	if (d->fs) {
+		pai_fs_end(d->fs);
+	}
 	if (d->cancel) {
 		pai_cancel_fire(d->cancel);
 	}
@@ -432,8 +441,6 @@ int pai_daemon_run(
 	r = start(&d, ready, arg, err);
 	if (r == 0) {
 		r = serve(&d, err);
-	} else if (d.is_mounted) {
-		pai_fs_stop(d.fs);
 	}
 	take_down(&d);
 	(void)sem_destroy(&d.ended);

@@ -164,7 +164,8 @@ static void unmount_at(const char *mountpoint)
 	const char *const argv[] = {"fusermount3", "-u", "-z", "-q", "--", mountpoint, NULL};
 	pid_t pid;
 
-	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || geteuid() == 0) {
+	/* Forced: what a notification of ours waits for in the kernel ends with the connection. */
+	if (umount2(mountpoint, MNT_DETACH | MNT_FORCE | UMOUNT_NOFOLLOW) == 0 || geteuid() == 0) {
 		return;
 	}
 	if (posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ) == 0) {
@@ -354,16 +355,15 @@ int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 	if (r == 0 && fs_io_install(fs) < 0) {
 		r = pai_err_no_memory(err);
 	}
+	if (r == 0 && !find_mount(fs, fs->dev)) {
+		r = pai_err_set(err, PAI_E_INTERNAL, "the mount is not in the mount table");
+	}
 	if (r < 0) {
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);
 		fs->se = NULL;
-		return r;
 	}
-	if (!find_mount(fs, fs->dev)) {
-		return pai_err_set(err, PAI_E_INTERNAL, "the mount is not in the mount table");
-	}
-	return 0;
+	return r;
 }
 
 const char *pai_fs_dev(const struct pai_fs *fs)
@@ -446,6 +446,41 @@ static void stop_threads(struct pai_fs *fs)
 	}
 }
 
+/* Asked of the kernel's memory: what lies there may be ours, which nobody serves any more, or some
+ * other mount by now. */
+static bool is_ours(const struct pai_fs *fs)
+{
+	struct statx st;
+	char dev[sizeof(fs->dev)];
+
+	if (statx(AT_FDCWD, fs->mountpoint,
+		AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, 0, &st) < 0) {
+		return false;
+	}
+	(void)snprintf(dev, sizeof(dev), "%u:%u", st.stx_dev_major, st.stx_dev_minor);
+	return strcmp(dev, fs->dev) == 0;
+}
+
+/*
+ * Closes the device: whatever still waits, in any namespace, gets ENOTCONN now. libfuse frees the
+ * name of the mount point only in fuse_session_unmount(), and that unmounts whatever lies there
+ * unless poll() finds an error on the device: so it gets a pipe that nobody reads.
+ */
+static void end_session(struct pai_fs *fs)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) == 0) {
+		(void)close(ends[0]);
+		if (dup3(ends[1], fuse_session_fd(fs->se), O_CLOEXEC) >= 0) {
+			fuse_session_unmount(fs->se);
+		}
+		(void)close(ends[1]);
+	}
+	fuse_session_destroy(fs->se);
+	fs->se = NULL;
+}
+
 int pai_fs_serve(struct pai_fs *fs, struct pai_err *err)
 {
 	int r = start_threads(fs, err);
@@ -454,14 +489,21 @@ int pai_fs_serve(struct pai_fs *fs, struct pai_err *err)
 		r = fs_loop_run(fs->loop);
 		r = r < 0 ? pai_err_errno(err, -r, "serving the mount") : 0;
 	}
+	return r;
+}
+
+void pai_fs_end(struct pai_fs *fs)
+{
+	if (!fs->se) {
+		return;
+	}
 	stop_threads(fs);
-	unmount_at(fs->mountpoint);
-	/* Closes the device: whatever still waits, in any namespace, gets ENOTCONN now. */
+	if (is_ours(fs)) {
+		unmount_at(fs->mountpoint);
+	}
 	fs_notifier_stop(fs->notifier);
 	fs_calls_end(fs);
-	fuse_session_destroy(fs->se);
-	fs->se = NULL;
-	return r;
+	end_session(fs);
 }
 
 void pai_fs_stop(struct pai_fs *fs)

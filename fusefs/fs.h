@@ -56,8 +56,11 @@ void pai_fs_free(struct pai_fs *fs); /* after unmounting; the sessions have been
 int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err) PAI_WARN_UNUSED;
 /* Serves until unmounted, from any side, or pai_fs_stop(). */
 int pai_fs_serve(struct pai_fs *fs, struct pai_err *err) PAI_WARN_UNUSED;
-/* Unmounts lazily and makes pai_fs_serve() return. Async-signal-unsafe. */
+/* Makes pai_fs_serve() return. Async-signal-unsafe. */
 void pai_fs_stop(struct pai_fs *fs);
+/* After a mount, served or not: unmounts lazily what still lies there and is ours; whatever waits
+ * is told ENOTCONN. */
+void pai_fs_end(struct pai_fs *fs);
 /* "major:minor" of the mount's st_dev, or NULL when not mounted. */
 const char *pai_fs_dev(const struct pai_fs *fs);
 
