@@ -116,7 +116,8 @@ static bool attributes_are_watched(const struct fs_node *n, const struct pai_ws_
 	}
 	/* The parent's watch tells of a file with one name. What changes inside a directory, and
 	 * what is done under another name, only a watch of the object itself tells. */
-	return (!S_ISDIR(attr->mode) && attr->nlink == 1) || n->flags & FS_NODE_WATCHED;
+	return (!S_ISDIR(attr->mode) && attr->nlink == 1 && n->flags & FS_NODE_IN_NAME) ||
+	       n->flags & FS_NODE_WATCHED;
 }
 
 const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
@@ -238,6 +239,20 @@ void fs_moved_locked(struct fs_node *n)
 	}
 }
 
+void fs_name_lost_locked(struct fs_node *n)
+{
+	fs_node_unname_locked(n->session->fs, n);
+	if (!n->env || !n->handles) {
+		return; /* the kernel forgets it, or finds it again by another name */
+	}
+	n->flags &= ~FS_NODE_PROVEN;
+	void_locked(n);
+	fs_node_list_unproven_locked(n, (n->flags & FS_NODE_PAGES) != 0);
+	if (n->flags & FS_NODE_TOLD) {
+		fs_notify_inode_locked(n, false);
+	}
+}
+
 static void opened_pushed_locked(struct fs_node *n)
 {
 	if (n->flags & FS_NODE_PAGES) {
@@ -263,7 +278,7 @@ static void entry_pushed_locked(
 		fs_notify_entry_locked(env->session, dir, push->name);
 	}
 	if (child && child->env) {
-		fs_node_unname_locked(fs, child);
+		fs_name_lost_locked(child);
 		void_locked(child);
 		/* What was written to it before it was renamed came under a name that is no longer
 		 * there, or was never known here: its pages go with the name. */

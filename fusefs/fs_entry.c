@@ -289,7 +289,7 @@ static void removed_locked(struct fs_call *c, struct fs_node *dir, const char *n
 	if (n) {
 		n->nlink -= n->nlink > 1;
 		n->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_CTIME;
-		fs_node_unname_locked(c->fs, n);
+		fs_name_lost_locked(n);
 		if (last) {
 			n->flags |= FS_NODE_GONE;
 			fs_node_unident_locked(n);
@@ -380,7 +380,7 @@ static void renamed_locked(struct fs_call *c)
 		to->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_CTIME;
 		/* Whether that was its last name, only the server knows: the sandbox may just have
 		 * made another. */
-		fs_node_unname_locked(c->fs, to);
+		fs_name_lost_locked(to);
 	}
 	if (from && fs_node_rename_locked(c->fs, from, c->other, c->to_name) < 0) {
 		fs_node_unname_locked(c->fs, from);

@@ -109,8 +109,8 @@ void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
 static void decide_caching_locked(struct fs_call *c, struct fs_node *n, struct fuse_file_info *fi)
 {
 	bool writes = (c->open_flags & O_ACCMODE) != O_RDONLY;
-	bool proven =
-	    c->ws.out.open_flags & PAI_WS_PROVEN && !writes && fs_may_cache_locked(c, n->parent, n);
+	bool proven = c->ws.out.open_flags & PAI_WS_PROVEN && !writes &&
+		      n->flags & FS_NODE_IN_NAME && fs_may_cache_locked(c, n->parent, n);
 
 	fi->keep_cache =
 	    (n->flags & FS_NODE_PROVEN) != 0 && n->stale_pages == 0 && !(c->open_flags & O_TRUNC);

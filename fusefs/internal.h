@@ -383,6 +383,9 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
     const struct pai_ws_attr *attr, bool cache, double *seconds);
 /* n was found under another name than the one that we knew. */
 void fs_moved_locked(struct fs_node *n);
+/* n has lost the name by which we knew it. No watch tells of what happens to it from now on, by
+ * descriptors that are open: nothing of it stays believed, and a barrier drops its pages. */
+void fs_name_lost_locked(struct fs_node *n);
 void fs_push(void *arg, const struct pai_ws_push *push);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
 /* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */

@@ -103,7 +103,10 @@ static int open_parent(
 	struct pai_ws_at at = {.path = parent};
 	int error = parent ? pai_posix_dir(ws, &at, ret) : ENOMEM;
 
-	return (error == ENOENT || error == ENOTDIR) && req->at.id.ino ? ESTALE : error;
+	/* The path is where the client last knew it: what lies there now, a link perhaps, is not
+	 * it. */
+	return (error == ENOENT || error == ENOTDIR || error == ELOOP) && req->at.id.ino ? ESTALE
+											 : error;
 }
 
 /* Through its directory, which may be able to vouch for the content. */
