@@ -266,7 +266,8 @@ static int find_daemon(const struct pai_client_target *t, int *ret_fd, struct pa
 	}
 	pai_client_running(running, sizeof(running));
 	return pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
-	    "no daemon named '%s' runs (running: %s)", t->daemon, running);
+	    "no daemon named '%s' runs (running: %s): cd into a mount, or name one with -n",
+	    t->daemon, running);
 }
 
 static int send_hello(struct pai_client *c, const char *program, struct pai_err *err)

@@ -545,7 +545,9 @@ const struct pai_cmd pai_cmd_table[] = {
     {"doctor", "", "check this machine, and say what no mount can stop", "example: pai doctor\n", 0,
 	0, pai_cmd_doctor},
     {"umount", "", "unmount and end a daemon; sandboxes stay",
-	"Ends the daemon of the mount you stand in, or -n NAME.\n"
+	"Ends the daemon of the mount you stand in, or -n NAME; without both as for every "
+	"command:\n"
+	"'default', else the only one that has a mount.\n"
 	"example: pai umount -n default\n",
 	0, 0, cmd_umount},
     {NULL, NULL, NULL, NULL, 0, 0, NULL},

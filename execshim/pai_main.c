@@ -96,8 +96,11 @@ int main(int argc, char **argv)
 			printf("pai " PAI_VERSION "\n");
 			return EXIT_DONE;
 		}
-		if ((strcmp(word, "-n") != 0 && strcmp(word, "--name") != 0) || at + 1 >= argc) {
+		if (strcmp(word, "-n") != 0 && strcmp(word, "--name") != 0) {
 			return usage_error("unknown option", word);
+		}
+		if (at + 1 >= argc) {
+			return usage_error("no NAME after", word);
 		}
 		daemon = argv[at + 1];
 		at += 2;

@@ -34,8 +34,10 @@ static int lock(const char *name, const char *path, int *ret_fd, struct pai_err 
 			holder.l_pid = 0;
 		}
 		(void)pai_err_set(err, PAI_E_SYS,
-		    "a daemon named '%s' is running already (pid %d): -n NAME names another", name,
-		    (int)holder.l_pid);
+		    "a daemon named '%s' is running already (pid %d): use it, end it (pai umount "
+		    "-n "
+		    "%s), or name another (-n NAME)",
+		    name, (int)holder.l_pid, name);
 		err->errnum = EADDRINUSE;
 		return -err->errnum;
 	}

@@ -200,15 +200,18 @@ static int check_mountpoint(const char *mountpoint, struct pai_err *err)
 	char parent[PATH_MAX];
 
 	if (stat(mountpoint, &st) < 0) {
-		return pai_err_sys(err, "mount point %s", mountpoint);
+		return pai_err_sys(err, "mount point %s%s", mountpoint,
+		    errno == ENOENT ? ": make it first (mkdir -p)" : "");
 	}
 	if (!S_ISDIR(st.st_mode)) {
 		return pai_err_errno(err, ENOTDIR, "mount point %s", mountpoint);
 	}
 	(void)snprintf(parent, sizeof(parent), "%s/..", mountpoint);
 	if (stat(parent, &up) == 0 && (up.st_dev != st.st_dev || up.st_ino == st.st_ino)) {
-		return pai_err_errno(
-		    err, EBUSY, "mount point %s: something is mounted there already", mountpoint);
+		return pai_err_errno(err, EBUSY,
+		    "mount point %s: something is mounted there already (fusermount3 -u takes it "
+		    "away)",
+		    mountpoint);
 	}
 	dir = opendir(mountpoint);
 	if (!dir) {

@@ -30,7 +30,7 @@ static const char help[] =
     "1 a case failed, 2 it could not be run.\n"
     "\n"
     "  -o KEY=VALUE[,...]     options of the provider; KEY alone means KEY=1\n"
-    "  --suite NAME           only that suite: provider\n"
+    "  --suite NAME           only that suite: provider or session\n"
     "  --filter PATTERN       only the cases whose name matches (a shell pattern)\n"
     "  --list                 print the names of the cases and end\n"
     "  --json                 one JSON object a line instead of TAP\n"

@@ -111,7 +111,7 @@ cannot() {
 }
 check "${tests[6]}" cannot
 
-check "${tests[7]}" says "No such file or directory" 1 paifs_ memory "$PAI_TMP/nowhere"
+check "${tests[7]}" says "make it first (mkdir -p): No such file or directory" 1 paifs_ memory "$PAI_TMP/nowhere"
 mkdir -p "$PAI_TMP/full" && : >"$PAI_TMP/full/file"
 check "${tests[8]}" says "not empty" 1 paifs_ memory "$PAI_TMP/full"
 check "${tests[9]}" says "Not a directory" 1 paifs_ memory "$PAI_TMP/full/file"

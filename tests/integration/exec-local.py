@@ -529,6 +529,8 @@ def mistakes_are_one_line_and_nothing_runs(s):
         assert "\x1b" not in result.stderr and "(input)" in result.stderr, result
         result = pai("-n", s.daemon, "create", key)
         assert result.returncode == 1 and result.stderr.count("\n") == 1, (key, result)
+    result = s.run("ls -l /")
+    assert result.returncode == 127 and b"goes with -c" in result.stderr, result
     for args in (["create", "k2", "-o", "bogus=1"], ["create", "k2", "-o", "ttl=soon"],
                  ["create", "k2", "-o", "network=wifi"], ["reset"], ["kill"]):
         result = pai("-n", s.daemon, *args, cwd="/")
