@@ -241,6 +241,12 @@ static int check_device(struct pai_err *err)
 		    "fusermount3 is missing (Debian: apt-get install fuse3); `paifs --no-mount` "
 		    "works without");
 	}
+	/* fusermount3 opens it as the caller. */
+	if (access("/dev/fuse", R_OK | W_OK) < 0) {
+		return pai_err_sys(err,
+		    "/dev/fuse can't be opened: root may open it to you (chmod 666 /dev/fuse), "
+		    "and `paifs --no-mount` serves commands and tools without it");
+	}
 	return 0;
 }
 

@@ -25,6 +25,7 @@ tests=(
 	"wrong options: one line, exit 2"
 	"mount(8) starts it"
 	"nothing is left behind"
+	"no right to open /dev/fuse: one line, with both ways out"
 )
 begin "${tests[@]}"
 
@@ -145,14 +146,24 @@ if command -v bwrap >/dev/null && bwrap --dev-bind / / --dev /dev true 2>/dev/nu
 			"${user[@]}" env HOME="$PAI_TMP/plain" XDG_RUNTIME_DIR= XDG_STATE_HOME= \
 			timeout 20 "$PAI_BUILD/paifs" memory "$PAI_TMP/plain/mnt"
 	}
+	closed_fuse() {
+		local user=() closed=$PAI_TMP/closed
+		install -m 000 /dev/null "$closed"
+		[ "$(id -u)" != 0 ] || user=(setpriv --reuid=54321 --regid=54321 --clear-groups)
+		says "(chmod 666 /dev/fuse), and \`paifs --no-mount\`" 1 \
+			bwrap --dev-bind / / --bind "$closed" /dev/fuse \
+			"${user[@]}" env HOME="$PAI_TMP/plain" XDG_RUNTIME_DIR= XDG_STATE_HOME= \
+			timeout 20 "$PAI_BUILD/paifs" memory "$PAI_TMP/plain/mnt"
+	}
 	if [ -x "$PAI_BUILD/paifs" ] && { [ "$(id -u)" != 0 ] ||
 		setpriv --reuid=54321 --regid=54321 --clear-groups test -x "$PAI_BUILD/paifs"; }; then
 		check "${tests[13]}" no_fusermount
+		check "${tests[20]}" closed_fuse
 	else
-		skip "${tests[13]}" "another user can't reach the build directory"
+		for i in 13 20; do skip "${tests[i]}" "another user can't reach the build directory"; done
 	fi
 else
-	for i in 11 12 13; do skip "${tests[i]}" "no bwrap here"; done
+	for i in 11 12 13 20; do skip "${tests[i]}" "no bwrap here"; done
 fi
 
 no_runtime() {
