@@ -1,0 +1,76 @@
+#!/bin/bash
+# A mount under the sanitizers: mixed work from both sides, sandboxes lost and killed under open
+# files, commands in a loop, the end. No report by any program, and the daemon exits 0.
+# timeout 200
+. "$(dirname "$0")/lib.sh"
+begin asan-mount
+[ "$PAI_ON" = paifs ] || { skip asan-mount "only our own programs are built with sanitizers"; exit 0; }
+# The runner's, or our own: reports of processes that nobody waits for are found in files.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-log_path=$PAI_TMP/sanitizer}"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:log_path=$PAI_TMP/sanitizer}"
+start || { not_ok asan-mount "no mount"; exit 1; }
+agent=$(sandbox_words)
+
+mkdir .tester && cp "$PAI_BUILD/tests/tester-agent" .tester/
+check asan-tester timeout 100 "$PAI_BUILD/tests/tester-main" --mount "$MNT" --sandbox "$BOX" \
+	--agent "$agent ./.tester/tester-agent ." --barrier "$agent true" --seed 1 --ops 2000 \
+	--save "$PAI_TMP/failed.ops"
+
+repository() {
+	git init -q "$PAI_TMP/repo" && cd "$PAI_TMP/repo" || return 1
+	mkdir -p a/b && for i in $(seq 200); do echo "$i" >"a/b/$i"; done
+	ln -s a/b/1 link
+	git add . && git -c user.name=a -c user.email=a@example.org commit -qm first
+}
+git_on_mount() {
+	timeout 60 git clone -q "$PAI_TMP/repo" "$MNT/clone" && cd "$MNT/clone" &&
+		timeout 30 git fsck && test -z "$(timeout 30 git status --porcelain)" &&
+		sandbox sh -c 'test "$(ls a/b | wc -l)" = 200' && rm -r "$MNT/clone"
+}
+check asan-git-repository repository
+check asan-git git_on_mount
+
+commands() {
+	local i
+	for i in $(seq 15); do
+		echo "$i" >"$MNT/n"
+		[ "$(sandbox cat n)" = "$i" ] || return 1
+	done
+	head -c 3000000 /dev/urandom >"$PAI_TMP/bytes"
+	timeout 20 "$PAI_BUILD/pai-exec" -- cat <"$PAI_TMP/bytes" | cmp - "$PAI_TMP/bytes"
+}
+cd "$MNT" && check asan-commands commands
+
+field() { python3 -c 'import json,sys;print(json.load(sys.stdin)["sessions"][0][sys.argv[1]])' "$1"; }
+lost_and_killed() {
+	local id status
+	timeout 20 "$PAI_BUILD/pai" -n default create two >/dev/null || return 1
+	mkdir -p "$TOP/two/d" && echo kept >"$TOP/two/d/f" && exec 5<"$TOP/two/d/f" || return 1
+	timeout 20 "$PAI_BUILD/pai-exec" -s two -n default -- sh -c 'echo begun; sleep 15' &
+	sleep 0.3
+	id=$(timeout 10 "$PAI_BUILD/pai" -n default ls --json two | field sandboxId) || return 1
+	timeout 20 "$PAI_BUILD/pai" -n default kill --sandbox "$id" || return 1
+	wait $!
+	status=$?
+	[ $status = 125 ] || { echo "the command of a killed sandbox: exit $status"; return 1; }
+	cat <&5 2>&1 | grep -q Stale || { echo "an open file of a killed sandbox was read"; return 1; }
+	exec 5<&-
+	timeout 20 "$PAI_BUILD/pai-exec" -s two -n default -- true || return 1
+	timeout 20 "$PAI_BUILD/pai" -n default kill two || return 1
+	timeout 20 "$PAI_BUILD/pai" -n default log --all >/dev/null && ls "$TOP" >/dev/null
+}
+check asan-lost-and-killed lost_and_killed
+
+cd / || exit 1
+check asan-umount timeout 10 umount "$TOP"
+mounted=
+wait_for 30 is_down "$daemon_pid" || { kill -9 "$daemon_pid"; not_ok asan-end "the daemon goes on"; }
+wait "$daemon_pid"
+status=$?
+daemon_pid=
+[ $status = 0 ] || cat "$PAI_TMP/daemon.log"
+is asan-daemon-exit "$status" 0
+reports=$(cat "$PAI_TMP"/sanitizer.* 2>/dev/null)
+[ -z "$reports" ] || printf '%s\n' "$reports"
+is asan-reports "${reports:+reports}" ""
+exit $failed
