@@ -141,7 +141,7 @@ if command -v bwrap >/dev/null && bwrap --dev-bind / / --dev /dev true 2>/dev/nu
 		[ "$(id -u)" != 0 ] || user=(setpriv --reuid=54321 --regid=54321 --clear-groups)
 		mkdir -p "$PAI_TMP/plain"
 		chmod 777 "$PAI_TMP/plain"
-		mkdir -m 777 -p "$PAI_TMP/plain/mnt"
+		mkdir -p "$PAI_TMP/plain/mnt" && chmod 777 "$PAI_TMP/plain/mnt"
 		says "fusermount3" 1 bwrap --dev-bind / / --bind "$hide" "$(command -v fusermount3)" \
 			"${user[@]}" env HOME="$PAI_TMP/plain" XDG_RUNTIME_DIR= XDG_STATE_HOME= \
 			timeout 20 "$PAI_BUILD/paifs" memory "$PAI_TMP/plain/mnt"

@@ -101,7 +101,7 @@ check "${tests[0]}" before
 silent() {
 	fresh || return 1
 	in_the_middle begun sh -c '[ "$(cat gen 2>/dev/null)" ] || : >begun; sleep 2; echo done'
-	has 0 attempts=2 environmentReset=true 'outcome="exited"' && [ "$OUT" = done ]
+	has 0 attempts=2 environmentReset=true 'outcome="exited"' && [ "$OUT" = "done" ]
 }
 check "${tests[1]}" silent
 

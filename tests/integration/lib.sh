@@ -39,6 +39,7 @@ daemon_pid=
 mounted=
 
 ok() { printf 'ok %s\n' "$1"; }
+# shellcheck disable=SC2034 # for the script that sources this
 not_ok() {
 	printf 'not ok %s: %s\n' "$1" "$2"
 	failed=1

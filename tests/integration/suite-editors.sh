@@ -19,7 +19,7 @@ work() {
 	edit symlink "set backupcopy=auto" "wq" || return 1
 	printf 'old\n' >backed
 	edit backed "set backup backupext=.orig" "wq" || return 1
-	printf 'old\nold\n' >sed && chmod 604 sed && ln sed sed-other
+	printf 'old\nold\n' >./sed && chmod 604 sed && ln sed sed-other
 	sed -i 's/old/new/' sed || return 1
 	sed -i.bak 's/new/newer/' sed || return 1
 	perl -pi -e 's/newer/newest/' sed || return 1

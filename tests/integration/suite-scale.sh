@@ -65,7 +65,7 @@ before=$(rss)
 [ "$PAI_ON" = paifs ] || TOP=$MNT
 cd "$TOP" || exit 1
 seq -f 'many-%g' 1000 | xargs mkdir || not_ok sessions "mkdir"
-is sessions-listed "$(ls | grep -c '^many-')" 1000
+is sessions-listed "$(find . -maxdepth 1 -name 'many-*' | wc -l)" 1000
 for i in $(seq 1000); do echo "$i" >"many-$i/file" || break; done
 is sessions-written "$(cat many-*/file | awk '{s += $1} END {print s}')" 500500
 within sessions-memory $(($(rss) - before)) 102400
@@ -73,7 +73,7 @@ if [ "$PAI_ON" = paifs ]; then
 	is sessions-run "$(cd many-777 && pai-exec cat file)" 777
 	seq -f 'many-%g' 1000 | timeout 100 xargs "$PAI_BUILD/pai" -n default kill >/dev/null ||
 		not_ok sessions "kill"
-	is sessions-killed "$(ls | grep -c '^many-')" 0
+	is sessions-killed "$(find . -maxdepth 1 -name 'many-*' | wc -l)" 0
 fi
 cd /
 stop

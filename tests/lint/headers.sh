@@ -3,22 +3,18 @@
 # fast
 set -u
 status=0
-fuse="$(pkg-config --cflags fuse3) -DFUSE_USE_VERSION=314"
+flags="-std=gnu17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=314 -I.
+	$(pkg-config --cflags fuse3) -Wall -Wextra -Werror -fsyntax-only -x c"
+count=$(git ls-files '*.h' | wc -l)
 for cc in gcc clang; do
-	bad=0
-	count=0
-	for header in $(git ls-files '*.h'); do
-		count=$((count + 1))
-		# shellcheck disable=SC2086
-		$cc -std=gnu17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. $fuse -Wall -Wextra -Werror \
-			-fsyntax-only -x c -include "$header" /dev/null || {
-			echo "not ok headers: $cc: $header"
-			bad=1
-		}
-	done
-	if [ $bad = 0 ] && [ $count -gt 0 ]; then
+	# shellcheck disable=SC2016,SC2086
+	if [ "$count" -gt 0 ] && git ls-files '*.h' | xargs -P "$(nproc)" -I {} sh -c '
+		header=$1 && shift
+		"$@" -include "$header" /dev/null || { echo "not ok headers: $1: $header"; exit 1; }
+	' sh {} $cc $flags; then
 		echo "ok headers $cc ($count)"
+	else
+		status=1
 	fi
-	[ $bad = 0 ] || status=1
 done
 exit $status
