@@ -289,8 +289,7 @@ void fs_create(
 
 /* --- data --- */
 
-static struct fs_call *file_call(
-    fuse_req_t req, fuse_ino_t ino, int opcode, struct fuse_file_info *fi)
+struct fs_call *fs_file_call(fuse_req_t req, fuse_ino_t ino, int opcode, struct fuse_file_info *fi)
 {
 	struct fs_call *c = fs_call_new(req, ino, opcode);
 
@@ -322,7 +321,7 @@ static void finish_read(struct fs_call *c)
 
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	struct fs_call *c = file_call(req, ino, FS_OP_READ, fi);
+	struct fs_call *c = fs_file_call(req, ino, FS_OP_READ, fi);
 
 	if (!c) {
 		return;
@@ -381,7 +380,7 @@ static void start_write(struct fs_call *c)
 void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
     struct fuse_file_info *fi)
 {
-	struct fs_call *c = file_call(req, ino, FS_OP_WRITE, fi);
+	struct fs_call *c = fs_file_call(req, ino, FS_OP_WRITE, fi);
 
 	if (!c) {
 		return;
@@ -407,7 +406,7 @@ static void finish_simple(struct fs_call *c)
 
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct fs_call *c = file_call(req, ino, FS_OP_FLUSH, fi);
+	struct fs_call *c = fs_file_call(req, ino, FS_OP_FLUSH, fi);
 	bool locked;
 
 	if (!c) {
@@ -439,7 +438,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	struct fs_call *c = file_call(req, ino, FS_OP_FSYNC, fi);
+	struct fs_call *c = fs_file_call(req, ino, FS_OP_FSYNC, fi);
 
 	if (c) {
 		c->may_block = true;
@@ -464,7 +463,7 @@ static void finish_resize(struct fs_call *c)
 void fs_fallocate(
     fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
 {
-	struct fs_call *c = file_call(req, ino, FS_OP_FALLOCATE, fi);
+	struct fs_call *c = fs_file_call(req, ino, FS_OP_FALLOCATE, fi);
 
 	if (c) {
 		c->mutates = true;
@@ -491,7 +490,7 @@ static void finish_lseek(struct fs_call *c)
 
 void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
-	struct fs_call *c = file_call(req, ino, FS_OP_LSEEK, fi);
+	struct fs_call *c = fs_file_call(req, ino, FS_OP_LSEEK, fi);
 
 	if (c) {
 		c->ws.op = PAI_WS_LSEEK;
@@ -521,7 +520,7 @@ void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
     struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out,
     size_t len, int flags)
 {
-	struct fs_call *c = file_call(req, ino_in, FS_OP_COPY_FILE_RANGE, fi_in);
+	struct fs_call *c = fs_file_call(req, ino_in, FS_OP_COPY_FILE_RANGE, fi_in);
 
 	(void)flags;
 	if (!c || !fs_call_other(c, ino_out)) {

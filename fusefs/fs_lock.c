@@ -17,20 +17,11 @@
 static struct fs_call *lock_call(
     fuse_req_t req, fuse_ino_t ino, int opcode, struct fuse_file_info *fi)
 {
-	struct fs_call *c = fs_call_new(req, ino, opcode);
+	struct fs_call *c = fs_file_call(req, ino, opcode, fi);
 
-	if (!c) {
-		return NULL;
+	if (c) {
+		c->ws.in.lock.owner = fi->lock_owner;
 	}
-	c->handle = fs_handle_of(fi);
-	if (!c->node->env || !c->handle->ws_handle) {
-		fs_call_error(c, EINVAL);
-		return NULL;
-	}
-	c->ws.handle = c->handle->ws_handle;
-	c->ws.at.path = "";
-	c->ws.at.id = c->node->attr.id;
-	c->ws.in.lock.owner = fi->lock_owner;
 	return c;
 }
 

@@ -494,6 +494,8 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse
 void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
     struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out,
     size_t len, int flags);
+/* A call about an open file, by its handle; NULL after it has answered. */
+struct fs_call *fs_file_call(fuse_req_t req, fuse_ino_t ino, int opcode, struct fuse_file_info *fi);
 struct fs_handle *fs_handle_of(const struct fuse_file_info *fi);
 struct fs_handle *fs_handle_new_locked(
     struct fs_node *n, struct fs_env *env, uint64_t ws_handle, bool writable);
