@@ -72,6 +72,23 @@ static void reply_plain(struct fs_call *c)
 	fs_call_done(c);
 }
 
+/* A guarded link is as long as the text that is shown of it: who copies it reads that many bytes.
+ * Only here: no other answer about a guarded link is believed past its request. */
+static void finish_link(struct fs_call *c)
+{
+	pai_auto_free char *shown = NULL;
+
+	if (!c->ws.error) {
+		if (fs_link_show(c->fs, c->ws.out.data, fs_link_depth(c->fs, c->node), &shown) <
+		    0) {
+			fs_call_error(c, ENOMEM);
+			return;
+		}
+		c->ws.attr.size = (int64_t)strlen(shown);
+	}
+	finish_attr(c);
+}
+
 static void start_getattr(struct fs_call *c)
 {
 	if (!c->server) {
@@ -84,6 +101,10 @@ static void start_getattr(struct fs_call *c)
 	}
 	fs_know(c, watcher_of(c->node), c->node);
 	c->ws.op = PAI_WS_GETATTR;
+	if (c->fs->options.symlinks == PAI_FS_SYMLINKS_GUARDED && S_ISLNK(c->node->attr.mode)) {
+		c->ws.op = PAI_WS_READLINK;
+		c->finish = finish_link;
+	}
 	if (fs_call_at(c, c->node, c->handle)) {
 		fs_call_submit(c);
 	}
@@ -361,11 +382,6 @@ static void start_xattr(struct fs_call *c)
 	fs_call_submit(c);
 }
 
-static void finish_target(struct fs_call *c)
-{
-	finish_bytes(c);
-}
-
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	struct fs_call *c = fs_call_new(req, ino, FS_OP_GETXATTR);
@@ -379,7 +395,7 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 		state_xattr(c, name + 9);
 	} else if (strcmp(name, "security.pai.target") == 0 && S_ISLNK(c->node->attr.mode)) {
 		c->ws.op = PAI_WS_READLINK;
-		fs_call_run(c, start_xattr, finish_target);
+		fs_call_run(c, start_xattr, finish_bytes);
 	} else if (unserved) {
 		fs_call_error(c, unserved);
 	} else if (has_none(c)) {

@@ -227,9 +227,7 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
 static void start_symlink(struct fs_call *c)
 {
-	int depth = fs_link_depth(c->fs, c->node) + 1;
-
-	if (!c->data && fs_link_store(c->fs, c->to_path, depth, &c->data) < 0) {
+	if (!c->data && fs_link_store(c->fs, c->to_path, &c->data) < 0) {
 		fs_call_error(c, ENOMEM);
 		return;
 	}

@@ -178,45 +178,35 @@ static int decode(struct pai_buf *b, const char *text)
 	return r;
 }
 
-/* The reverse of show_mapped() for this depth, or NULL: then it is a text of the user's own. */
-static const char *mapped_below(const char *shown, int depth)
+/* What the text would be the showing of, if it is one of ours, and at which depth. */
+static int candidate(struct pai_buf *b, const char *shown, int *depth)
 {
-	const char *at = shown + strlen(MAPPED);
+	const char *below = shown + strlen(MAPPED);
 
+	*depth = 0; /* what is ever encoded is encoded there */
+	if (has_prefix(shown, ENCODED)) {
+		return decode(b, shown + strlen(ENCODED));
+	}
 	if (!has_prefix(shown, MAPPED)) {
-		return NULL;
+		return pai_buf_add_str(b, shown);
 	}
-	while (depth-- > 0) {
-		if (!has_prefix(at, "../")) {
-			return NULL;
-		}
-		at += 3;
+	for (; has_prefix(below, "../"); below += 3) {
+		++*depth;
 	}
-	return has_prefix(at, "../") ? NULL : at;
+	return strcmp(below, ".") == 0 ? pai_buf_add_str(b, PAI_WORKSPACE)
+				       : pai_buf_printf(b, "%s/%s", PAI_WORKSPACE, below);
 }
 
-/* What the text would be the showing of, if it is one of ours. */
-static int candidate(struct pai_buf *b, const char *shown, int depth)
-{
-	const char *below = mapped_below(shown, depth);
-
-	if (below) {
-		return strcmp(below, ".") == 0 ? pai_buf_add_str(b, PAI_WORKSPACE)
-					       : pai_buf_printf(b, "%s/%s", PAI_WORKSPACE, below);
-	}
-	return has_prefix(shown, ENCODED) ? decode(b, shown + strlen(ENCODED))
-					  : pai_buf_add_str(b, shown);
-}
-
-/* Only what is shown exactly so is taken for a showing; all else is a text of the user's own. */
-int fs_link_store(const struct pai_fs *fs, const char *shown, int depth, char **ret)
+/* Only what is shown exactly so somewhere is taken for a showing; all else is a text of the user's
+ * own. Not only in this place: a copy may lie deeper than what it is a copy of. */
+int fs_link_store(const struct pai_fs *fs, const char *shown, char **ret)
 {
 	pai_auto_buf struct pai_buf b = PAI_BUF_INIT(LINK_TEXT_MAX);
 	pai_auto_free char *back = NULL;
-	int r = 0;
+	int depth, r = 0;
 
 	if (fs->options.symlinks == PAI_FS_SYMLINKS_GUARDED) {
-		r = candidate(&b, shown, depth);
+		r = candidate(&b, shown, &depth);
 		if (r == 0) {
 			r = fs_link_show(fs, b.data ? b.data : "", depth, &back);
 		}

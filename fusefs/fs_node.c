@@ -313,13 +313,20 @@ int fs_node_rename_locked(
 /*
  * A directory has one name: found under another, it was moved by the sandbox, and gets a new number
  * (what the kernel knows below the old one was checked for a place that it has left). A file may
- * have several names; the one seen last is where it is looked for.
+ * have several names; the one seen last is where it is looked for. A guarded link has a number for
+ * each name: what is shown of it depends on how deep that lies, and the kernel must not follow at
+ * one name what was shown for another.
  */
 struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, struct fs_node *parent,
     const char *name, const struct pai_ws_attr *attr)
 {
-	struct fs_node *n = fs_node_by_identity_locked(env, &attr->id);
+	bool by_place = S_ISLNK(attr->mode) && fs->options.symlinks == PAI_FS_SYMLINKS_GUARDED;
+	struct fs_node *n = by_place ? fs_node_by_name_locked(fs, parent, name)
+				     : fs_node_by_identity_locked(env, &attr->id);
 
+	if (n && (n->env != env || !fs_same_identity(&n->attr.id, &attr->id))) {
+		n = NULL;
+	}
 	if (n && (n->attr.mode & S_IFMT) != (attr->mode & S_IFMT)) {
 		fs_node_unident_locked(n); /* a reused number without a birth time to tell it */
 		n = NULL;

@@ -464,7 +464,7 @@ int fs_link_depth(struct pai_fs *fs, const struct fs_node *n);
 /* The text shown for a link whose true text is `raw`, and back; *ret is the caller's. 0 or -ENOMEM.
  */
 int fs_link_show(const struct pai_fs *fs, const char *raw, int depth, char **ret);
-int fs_link_store(const struct pai_fs *fs, const char *shown, int depth, char **ret);
+int fs_link_store(const struct pai_fs *fs, const char *shown, char **ret);
 
 /* fs_attr.c */
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

@@ -34,6 +34,10 @@ int pai_posix_readlink(struct pai_posix *ws, struct pai_ws_req *req)
 	if (len < 0) {
 		return errno == ENOENT ? EINVAL : errno; /* ENOENT: not a link */
 	}
+	error = pai_posix_stat_node(ws, &n, &req->attr);
+	if (error) {
+		return error;
+	}
 	text[len] = '\0';
 	req->out.data = PAI_TAKE(text);
 	req->out.len = (size_t)len;

@@ -57,7 +57,7 @@ enum pai_ws_op {
 	PAI_WS_LOOKUP,   /* at (dir), name -> attr */
 	PAI_WS_GETATTR,  /* at | handle -> attr */
 	PAI_WS_SETATTR,  /* at | handle, in.set -> attr */
-	PAI_WS_READLINK, /* at -> out.data (malloc), out.len */
+	PAI_WS_READLINK, /* at -> attr, out.data (NUL-terminated), out.len */
 	PAI_WS_SYMLINK,  /* at (dir), name, in.target -> attr */
 	PAI_WS_MKNOD,    /* at, name, in.make (mode with type, rdev) -> attr */
 	PAI_WS_MKDIR,    /* at, name, in.make -> attr */

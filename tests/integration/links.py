@@ -8,6 +8,7 @@ in the sandbox isn't what was given, and at the end one line of counts. MODE: gu
 """
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -80,7 +81,11 @@ def build():
             continue
         counts["links"] += 1
         below = box + path[len(side):]
-        if os.readlink(below) != text:
+        want = text
+        if side == mount and mode == "guarded" and text.startswith("././"):
+            # Copies rely on it: what looks like a shown text is taken for one.
+            want = re.sub(r"^\./\./(\.\./)*", "/workspace/", text)
+        if os.readlink(below) != want:
             fault("text", path, f"given {text!r}, the sandbox holds {os.readlink(below)!r}")
         if side == mount and os.readlink(path) != text and mode != "guarded":
             fault("text", path, f"given {text!r}, shown {os.readlink(path)!r}")
@@ -118,20 +123,21 @@ def look(path):
         os.close(fd)
 
 
-def walk(top, depth=0):
+def walk(top, until, depth=0):
+    """Links that lead to each other make more paths than anybody can walk: until `until`."""
     try:
         names = os.listdir(top)
     except OSError:
         return
     for name in names:
         # One way out is enough: nobody walks through the host to find more.
-        if done.is_set() or counts["escapes"]:
+        if counts["escapes"] or time.monotonic() > until:
             return
         path = os.path.join(top, name)
         inside = look(path)
         look(path + "/" + rng.choice(NAMES + ["file", "secret", "../secret", ".."]) if depth else path + "/file")
         if inside and depth < 5 and os.path.isdir(path) and rng.randrange(3):
-            walk(path, depth + 1)
+            walk(path, until, depth + 1)
 
 
 def move(top):
@@ -154,7 +160,10 @@ def programs(top):
     """Host programs that follow links; what they open is read off their own output."""
     for argv in (["find", "-L", top, "-maxdepth", "6", "-name", "canary"],
                  ["grep", "-rs", "OUTSIDE", top], ["grep", "-Rs", "OUTSIDE", top]):
-        out = subprocess.run(argv, capture_output=True, timeout=60).stdout
+        try:
+            out = subprocess.run(argv, capture_output=True, timeout=seconds).stdout
+        except subprocess.TimeoutExpired as e:
+            out = e.stdout or b""
         for line in out.decode(errors="replace").splitlines()[:5]:
             # /proc/self/root leads find -L anywhere; it is an escape like any other.
             fault("escape", argv[0] + " " + argv[1], line)
@@ -184,22 +193,59 @@ def copies():
         for name in want:
             if got.get(name) != want[name]:
                 fault("text", f"{target}/{name}", f"copied {want[name]!r}, holds {got.get(name)!r}")
+        for name in want:
+            shown = f"{mount}/{target}/{name}"
+            if os.lstat(shown).st_size != len(os.readlink(shown)):
+                fault("text", shown, f"size {os.lstat(shown).st_size}, text {os.readlink(shown)!r}")
+    for i in range(40):
+        os.symlink(random_text(), f"{box}/t{i}")
+        subprocess.run(["cp", "-a", f"{mount}/t{i}", f"{mount}/u{i}"], check=True)
+        if os.readlink(f"{box}/t{i}") != os.readlink(f"{box}/u{i}"):
+            fault("text", f"u{i}", f"copied {os.readlink(f'{box}/t{i}')!r}, holds {os.readlink(f'{box}/u{i}')!r}")
+        os.unlink(f"{box}/t{i}")
+        os.unlink(f"{box}/u{i}")
     for target in ("source", "copy", "x"):
         shutil.rmtree(box + "/" + target)
 
 
+def names():
+    """One link under two names: each shows what is safe where it lies, whichever was asked last."""
+    os.makedirs(box + "/deep/er")
+    os.symlink("../../x", box + "/deep/er/l")
+    os.link(box + "/deep/er/l", box + "/shallow", follow_symlinks=False)
+    want = {"deep/er/l": "../../x", "shallow": "./.pai-link/..%2F..%2Fx"}
+    held = {name: os.open(f"{mount}/{name}", os.O_PATH | os.O_NOFOLLOW) for name in want}
+    for name in list(want) * 2 + ["shallow"]:
+        text, size = os.readlink(f"{mount}/{name}"), os.lstat(f"{mount}/{name}").st_size
+        if (text, size) != (want[name], len(want[name])):
+            fault("text", name, f"shown {text!r} of {size} bytes, not {want[name]!r}")
+        for other in held:
+            text, size = os.readlink("", dir_fd=held[other]), os.fstat(held[other]).st_size
+            if (text, size) != (want[other], len(want[other])):
+                fault("text", other, f"held and shown {text!r} of {size} bytes, not {want[other]!r}")
+        true = os.getxattr(f"{mount}/{name}", "security.pai.target", follow_symlinks=False)
+        if true != b"../../x":
+            fault("text", name, f"security.pai.target is {true!r}")
+    for fd in held.values():
+        os.close(fd)
+    os.unlink(box + "/shallow")
+    shutil.rmtree(box + "/deep")
+
+
 build()
+if mode == "guarded":
+    names()
 if mode != "raw":
     copies()
 movers = [threading.Thread(target=move, args=(box,))]
 if mode == "nofollow":
     movers.append(threading.Thread(target=move, args=(mount,)))
-walk(mount)
+walk(mount, time.monotonic() + seconds / 2)
 for m in movers:
     m.start()
 end = time.monotonic() + seconds
 while time.monotonic() < end and not counts["escapes"]:
-    walk(mount)
+    walk(mount, end)
     if not counts["escapes"]:
         programs(mount)
 done.set()

@@ -284,6 +284,7 @@ BOTH(links)
 	req.at.path = "l";
 	cr_assert_eq(run(&f, &req), 0);
 	cr_assert_str_eq(req.out.data, "any 'text'");
+	cr_assert(S_ISLNK(req.attr.mode));
 	pai_ws_req_fini(&req);
 	cr_assert_eq(open_path(&f, "l", O_RDONLY, &h, NULL), ELOOP);
 	cr_assert_eq(run(&f, &link), 0);
