@@ -228,13 +228,14 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 
 /*
  * A push names what changed; when the name has moved on before it was looked at, nothing says whose
- * bytes they were. So a file found under another name than the one we knew is taken for changed.
+ * bytes they were. So a file that goes by another name now, whoever renamed it, is taken for
+ * changed.
  */
 void fs_moved_locked(struct fs_node *n)
 {
 	n->flags &= ~FS_NODE_PROVEN;
 	void_locked(n);
-	if (n->flags & FS_NODE_PAGES) {
+	if (n->flags & FS_NODE_PAGES && n->handles) {
 		fs_notify_inode_locked(n, true);
 	}
 }
@@ -364,7 +365,6 @@ static void child_pushed_locked(
 		/* Moved by the sandbox: what happens to its new name is about it, for whoever holds
 		 * it open. */
 		(void)fs_node_rename_locked(env->fs, n, dir, push->name);
-		fs_moved_locked(n);
 	}
 	if (push->flags & PAI_WS_PUSH_DATA) {
 		data_pushed_locked(n, &push->attr);

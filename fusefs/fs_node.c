@@ -304,6 +304,9 @@ int fs_node_rename_locked(
 	n->flags &= ~FS_NODE_GONE;
 	fs_node_ref_locked(parent);
 	name_add_locked(fs, n);
+	if (n->env && !S_ISDIR(n->attr.mode)) {
+		fs_moved_locked(n);
+	}
 	if (old_parent) {
 		fs_node_unref_locked(fs, old_parent);
 	}
@@ -351,7 +354,6 @@ struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, stru
 	if (n) {
 		/* The other name may go on, outside the table. */
 		n->parent->flags |= n->flags & FS_NODE_IN_NAME ? FS_NODE_ALIASED : 0;
-		fs_moved_locked(n);
 		return fs_node_rename_locked(fs, n, parent, name) == 0 ? n : NULL;
 	}
 	return fs_node_new_locked(fs, env, parent, name, attr);

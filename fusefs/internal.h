@@ -381,7 +381,7 @@ bool fs_may_cache_locked(
 /* Records that the kernel is told of n; returns what to show and how long it may be believed. */
 const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
     const struct pai_ws_attr *attr, bool cache, double *seconds);
-/* n was found under another name than the one that we knew. */
+/* n goes by another name than before. */
 void fs_moved_locked(struct fs_node *n);
 /* n has lost the name by which we knew it. No watch tells of what happens to it from now on, by
  * descriptors that are open: nothing of it stays believed, and a barrier drops its pages. */
