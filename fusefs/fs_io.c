@@ -5,6 +5,9 @@
  * chown itself, as ours does by acting with the caller's ids. The kernel then marks files that have
  * no such bits as needing no security look-up, and stops sending one GETXATTR security.capability
  * before every write().
+ *
+ * FUSE_PARALLEL_DIROPS: libfuse 3.14 takes the wish for it and never passes it on; without it one
+ * look-up that waits holds up every other in its directory.
  */
 #include "fusefs/internal.h"
 
@@ -36,7 +39,7 @@ static void amend_init(const struct pai_fs *fs, const struct iovec *iov, int cou
 
 	if (init && iov[0].iov_len == sizeof(*out) && out->unique == fs->init_unique &&
 	    out->error == 0 && iov[1].iov_len >= offsetof(struct fuse_init_out, flags2)) {
-		init->flags |= fs->init_offered & FUSE_HANDLE_KILLPRIV_V2;
+		init->flags |= fs->init_offered & (FUSE_HANDLE_KILLPRIV_V2 | FUSE_PARALLEL_DIROPS);
 	}
 }
 
