@@ -24,6 +24,8 @@
 #include "providers/base/path.h"
 
 #define WAKE_SIGNAL SIGUSR2
+#define FILES_THREADS 64
+#define FILES_QUEUED 65536
 #define DRAIN_MS 3000 /* after the sessions were closed, which ends what they serve */
 
 static const char *const opcode_names[FS_OPCODE_COUNT] = {
@@ -95,8 +97,9 @@ int pai_fs_new(const struct pai_fs_options *options, struct pai_pool *pool, stru
 	fs->notifier = fs_notifier_new(fs);
 	fs->loop = fs_loop_new(fs);
 	fs->stop = pai_cancel_new();
-	if (!fs->fsname || !fs->stop || !fs->notifier || !fs->loop || fs_tables_init(fs) < 0 ||
-	    make_root(fs) < 0) {
+	fs->files = pai_pool_new("files", FILES_THREADS, FILES_QUEUED);
+	if (!fs->fsname || !fs->files || !fs->stop || !fs->notifier || !fs->loop ||
+	    fs_tables_init(fs) < 0 || make_root(fs) < 0) {
 		pai_fs_free(fs);
 		return pai_err_no_memory(err);
 	}
@@ -140,6 +143,7 @@ void pai_fs_free(struct pai_fs *fs)
 		pai_log_warn("fuse", "a server has not answered: its calls are left behind");
 		return; /* they still refer to all of this; the process is about to end */
 	}
+	pai_pool_free(fs->files);
 	fs_notifier_free(fs->notifier);
 	fs_loop_free(fs->loop);
 	if (fs->ids) {

@@ -16,6 +16,8 @@
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
 
+#define REFUSAL_MS 1000
+
 static struct fs_call *call_of(struct pai_ws_req *req)
 {
 	return (struct fs_call *)req;
@@ -232,13 +234,56 @@ static void untrack(struct fs_call *c)
 
 static void acquire_job(void *arg);
 
+/* For how long a call waits for an environment. */
+static uint64_t env_bound(const struct pai_fs *fs, bool mutates)
+{
+	return mutates ? fs->options.create_timeout_ms : fs->options.timeout_ms;
+}
+
+/* After a long wait in vain whoever comes at once gets the same answer: callers queue behind each
+ * other at a directory's lock in the kernel, and a copy of a tree is to cost one deadline, not one
+ * a file. A pause, or another such wait's length, and it is tried again. */
+static void refuse_for_a_while(struct fs_session *s, bool mutates, uint64_t since_ms, int errnum)
+{
+	struct fs_refusal *r = &s->refused[mutates];
+	uint64_t now = pai_clock_ms();
+
+	if (now - since_ms >= REFUSAL_MS) {
+		pthread_mutex_lock(&s->fs->pending_lock);
+		r->errnum = errnum;
+		r->until_ms = now + REFUSAL_MS;
+		r->last_ms = now + env_bound(s->fs, mutates);
+		pthread_mutex_unlock(&s->fs->pending_lock);
+	}
+}
+
+static int refusal(struct fs_call *c)
+{
+	struct fs_refusal *r = &c->session->refused[c->mutates];
+	uint64_t now = pai_clock_ms();
+	int errnum = 0;
+
+	pthread_mutex_lock(&c->fs->pending_lock);
+	if (now < r->until_ms) {
+		errnum = r->errnum;
+		r->until_ms = now + REFUSAL_MS < r->last_ms ? now + REFUSAL_MS : r->last_ms;
+	}
+	pthread_mutex_unlock(&c->fs->pending_lock);
+	return errnum;
+}
+
 /* Takes the call into the queue of those who need an environment; pending_lock is not held. */
 static void wait_for_env(struct fs_call *c)
 {
 	struct fs_session *s = c->session;
 	bool submit = false;
-	uint64_t bound = c->mutates ? c->fs->options.create_timeout_ms : c->fs->options.timeout_ms;
+	uint64_t bound = env_bound(c->fs, c->mutates);
+	int refused = refusal(c);
 
+	if (refused) {
+		fs_call_error(c, refused);
+		return;
+	}
 	track(c);
 	pthread_mutex_lock(&c->fs->pending_lock);
 	c->deadline_ms = pai_deadline_in(bound);
@@ -334,9 +379,8 @@ static void acquire_job(void *arg)
 		struct pai_err err = PAI_ERR_INIT;
 		struct pai_env *env = NULL;
 		struct pai_session *session;
-		uint64_t bound =
-		    mutates ? s->fs->options.create_timeout_ms : s->fs->options.timeout_ms;
-		struct pai_call call = {.deadline_ms = pai_deadline_in(bound)};
+		struct pai_call call = {.deadline_ms = pai_deadline_in(env_bound(s->fs, mutates))};
+		uint64_t since_ms = pai_clock_ms();
 		struct fs_call *c;
 		int r;
 
@@ -348,6 +392,7 @@ static void acquire_job(void *arg)
 			    : -ESTALE;
 		if (r < 0 && session) {
 			pai_log_warn("fuse", "session %s: %s", s->key, err.msg);
+			refuse_for_a_while(s, mutates, since_ms, -r);
 		}
 		c = take_waiting(s, !mutates);
 		while (c) {
@@ -510,7 +555,7 @@ static void on_done(struct pai_ws_req *req)
 	struct fs_call *c = call_of(req);
 
 	untrack(c);
-	__atomic_store_n(&c->session->heard_ms, pai_clock_ms(), __ATOMIC_RELAXED);
+	fs_session_heard(c->session, req->error);
 	if (req->error == ESTALE && __atomic_load_n(&c->server->gone, __ATOMIC_ACQUIRE) &&
 	    lost_and_again(c)) {
 		return;

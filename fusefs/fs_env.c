@@ -27,6 +27,9 @@ static void *on_compose(void *arg, struct pai_session *s, struct pai_ws_config *
 	struct fs_env *env = session ? fs_env_new(session) : NULL;
 
 	config->raw_ids = fs->options.raw_ids;
+	config->pool = fs->files;
+	/* The breaker comes first. */
+	config->call_ms = 2 * fs->options.timeout_ms;
 	if (env && fs->options.coherence == PAI_FS_PUSH) {
 		config->on_push = fs_push;
 		config->push_arg = env;

@@ -57,7 +57,8 @@ static bool caller_is_dying(pid_t tid)
 
 struct verdict {
 	struct fs_call *call;
-	int errnum; /* 0: cancel a lock wait */
+	struct pai_ws *server; /* of what was submitted: it need not be done any more */
+	int errnum;            /* 0: cancel a lock wait */
 };
 #define VERDICTS 64
 
@@ -93,9 +94,12 @@ static int judge_locked(struct fs_call *c, uint64_t now, bool tripped)
 
 /* One look at a session; returns how many verdicts there are (at most VERDICTS, the rest at the
  * next look). */
-static size_t look_locked(struct fs_session *s, uint64_t now, struct verdict *out)
+static size_t look_locked(
+    struct fs_session *s, uint64_t now, struct verdict *out, bool *ret_doubtful)
 {
+	const uint64_t limit = s->fs->options.timeout_ms;
 	struct fs_call *oldest = NULL;
+	uint64_t silent = 0;
 	bool tripped;
 	size_t count = 0;
 
@@ -104,13 +108,21 @@ static size_t look_locked(struct fs_session *s, uint64_t now, struct verdict *ou
 			oldest = c; /* the list is newest first */
 		}
 	}
-	tripped = oldest && now - oldest->since_ms >= s->fs->options.timeout_ms &&
-		  now - s->heard_ms >= s->fs->options.timeout_ms;
+	if (oldest) {
+		uint64_t last = oldest->since_ms > s->heard_ms ? oldest->since_ms : s->heard_ms;
+
+		silent = now > last ? now - last : 0;
+	}
+	tripped = silent >= limit;
+	/* One slow disk operation is no silence where everything else is answered inline. */
+	*ret_doubtful =
+	    s->broken || tripped ||
+	    (silent >= limit / 2 && oldest->server && oldest->server->caps & PAI_WS_CAP_INLINE);
 	if (tripped && !s->broken) {
 		pai_log_warn("fuse",
 		    "session %s has been silent for %llu ms: its operations fail until "
 		    "it answers",
-		    s->key, (unsigned long long)(now - s->heard_ms));
+		    s->key, (unsigned long long)silent);
 	}
 	__atomic_store_n(&s->broken, s->broken || tripped, __ATOMIC_RELAXED);
 	for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
@@ -126,6 +138,7 @@ static size_t look_locked(struct fs_session *s, uint64_t now, struct verdict *ou
 		}
 		atomic_fetch_add(&c->refs, 1);
 		out[count].call = c;
+		out[count].server = c->server && !c->deadline_ms ? pai_ws_ref(c->server) : NULL;
 		out[count++].errnum = errnum < 0 ? 0 : errnum;
 		if (errnum > 0) {
 			fs_call_unlink_pending_locked(c);
@@ -135,24 +148,54 @@ static size_t look_locked(struct fs_session *s, uint64_t now, struct verdict *ou
 	return count;
 }
 
-static void ping_done(struct pai_ws_req *req)
+/* A deadline that passed is no answer. */
+static bool is_answer(int error)
 {
-	struct fs_session *s = req->arg;
-
-	pthread_mutex_lock(&s->fs->pending_lock);
-	s->pinging = false;
-	s->heard_ms = pai_clock_ms();
-	__atomic_store_n(&s->broken, false, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&s->fs->pending_lock);
-	pai_log_warn("fuse", "session %s answers again", s->key);
-	pai_ws_req_fini(req);
-	free(req);
+	return error != ETIMEDOUT && error != ECANCELED;
 }
 
-/* Asks a silent session whether it is there; its answer mends the breaker. */
+void fs_session_heard(struct fs_session *s, int error)
+{
+	if (is_answer(error)) {
+		__atomic_store_n(&s->heard_ms, pai_clock_ms(), __ATOMIC_RELAXED);
+	}
+}
+
+struct ping {
+	struct pai_ws_req req;
+	struct fs_session *session;
+	struct pai_ws *ws;
+};
+
+static void ping_done(struct pai_ws_req *req)
+{
+	struct ping *p = (struct ping *)req;
+	struct fs_session *s = p->session;
+	struct pai_fs *fs = s->fs;
+	bool mended;
+
+	fs_session_heard(s, req->error);
+	pthread_mutex_lock(&fs->pending_lock);
+	s->pinging = false;
+	mended = s->broken && is_answer(req->error);
+	if (mended) {
+		__atomic_store_n(&s->broken, false, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&fs->pending_lock);
+	if (mended) {
+		pai_log_warn("fuse", "session %s answers again", s->key);
+	}
+	pai_ws_req_fini(req);
+	pai_ws_unref(p->ws);
+	free(p);
+	atomic_fetch_sub(&fs->calls, 1);
+}
+
+/* Asks a silent session whether it is there: what is slow on one that answers goes on, and an
+ * answer mends the breaker. */
 static void ping(struct fs_session *s)
 {
-	struct pai_ws_req *req = calloc(1, sizeof(*req));
+	struct ping *p = calloc(1, sizeof(*p));
 	struct pai_ws *ws = NULL;
 
 	pthread_mutex_lock(&s->fs->lock);
@@ -165,32 +208,32 @@ static void ping(struct fs_session *s)
 		__atomic_store_n(
 		    &s->broken, false, __ATOMIC_RELAXED); /* another environment will be asked */
 	}
-	if (!req || !ws || s->pinging) {
+	if (!p || !ws || s->pinging) {
 		pthread_mutex_unlock(&s->fs->pending_lock);
-		free(req);
+		free(p);
 		pai_ws_unref(ws);
 		return;
 	}
 	s->pinging = true;
 	pthread_mutex_unlock(&s->fs->pending_lock);
-	req->op = PAI_WS_GETATTR;
-	req->at.path = "";
-	req->arg = s;
-	req->done = ping_done;
-	pai_ws_submit(ws, req);
-	pai_ws_unref(ws);
+	atomic_fetch_add(&s->fs->calls, 1);
+	p->req.op = PAI_WS_GETATTR;
+	p->req.at.path = "";
+	p->req.done = ping_done;
+	p->session = s;
+	p->ws = ws;
+	pai_ws_submit(ws, &p->req);
 }
 
 static bool watch_session(struct fs_session *s, uint64_t now)
 {
 	struct verdict verdicts[VERDICTS];
 	size_t count;
-	bool busy, broken;
+	bool busy, doubtful;
 
 	pthread_mutex_lock(&s->fs->pending_lock);
-	count = look_locked(s, now, verdicts);
+	count = look_locked(s, now, verdicts, &doubtful);
 	busy = s->pending != NULL;
-	broken = s->broken;
 	pthread_mutex_unlock(&s->fs->pending_lock);
 	for (size_t i = 0; i < count; i++) {
 		struct fs_call *c = verdicts[i].call;
@@ -200,13 +243,20 @@ static bool watch_session(struct fs_session *s, uint64_t now)
 			pai_ws_cancel(c->server, &c->ws);
 			fs_call_done(c);
 		} else {
-			fs_call_error(c, verdicts[i].errnum);
+			if (fs_call_claim(c)) {
+				(void)fuse_reply_err(c->req, verdicts[i].errnum);
+			}
+			if (verdicts[i].server) {
+				pai_ws_cancel(verdicts[i].server, &c->ws);
+			}
+			fs_call_done(c);
 		}
+		pai_ws_unref(verdicts[i].server);
 	}
-	if (broken) {
+	if (doubtful) {
 		ping(s);
 	}
-	return busy || broken || count == VERDICTS;
+	return busy || doubtful || count == VERDICTS;
 }
 
 /* A sandbox whose files were used through the mount since the last round is in use: its lifetime is

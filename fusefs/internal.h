@@ -170,6 +170,11 @@ struct fs_env {
 	uint64_t generation;
 };
 
+struct fs_refusal {
+	uint64_t until_ms, last_ms;
+	int errnum;
+};
+
 struct fs_session {
 	struct pai_fs *fs;
 	struct fs_session *next; /* fs->sessions, never removed */
@@ -194,7 +199,9 @@ struct fs_session {
 	bool acquiring;          /* a pool job is at it */
 	bool broken;             /* the breaker: all fails until a ping succeeds */
 	bool pinging;
-	uint64_t heard_ms;      /* when it last answered anything */
+	uint64_t heard_ms; /* when it last answered anything */
+	/* An environment could not be had, after a long wait: by whether it was to be changed. */
+	struct fs_refusal refused[2];
 	struct fs_queue *queue; /* notifications */
 };
 
@@ -203,7 +210,8 @@ struct pai_fs {
 	char *fsname;
 	char *mountpoint;
 	char dev[32];
-	struct pai_pool *pool;
+	struct pai_pool *pool;  /* for what waits for providers; borrowed */
+	struct pai_pool *files; /* for what waits for a disk, or for a portable server */
 	struct pai_sessions *sessions;
 	struct fuse_session *se;
 	struct fs_notifier *notifier;
@@ -355,6 +363,8 @@ bool fs_calls_drained(struct pai_fs *fs, uint64_t deadline_ms);
 /* --- what waits too long (fs_watchdog.c) --- */
 
 void *fs_watchdog_main(void *fs);
+/* A request on it ended with this. */
+void fs_session_heard(struct fs_session *s, int error);
 /* Ends everything that waits for this environment with errnum. */
 void fs_env_fail(struct fs_env *env, int errnum);
 /* The connection ends: everything that waits is answered, so that nobody replies into it later. */

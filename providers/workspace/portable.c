@@ -420,12 +420,73 @@ static int check_request(const struct pai_portable *p, const struct pai_ws_req *
 	return error == 0 && h->has_to ? check_name(req->to_name) : error;
 }
 
-static void run_on_pool(void *arg)
+/* Takes the next from the queue, or gives the thread back. */
+static struct pai_ws_req *next_queued(struct pai_portable *p)
 {
-	struct pai_ws_req *req = arg;
-	struct pai_portable *p = req->server_private;
+	struct pai_ws_req *req;
 
-	finish(p, req, handlers[req->op].fn(p, req));
+	(void)pthread_mutex_lock(&p->lock);
+	req = p->queue;
+	if (!req) {
+		p->running--;
+	} else {
+		p->queue = req->server_next;
+		p->queue_end = p->queue ? p->queue_end : &p->queue;
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	return req;
+}
+
+static void run_queue(void *arg)
+{
+	struct pai_portable *p = arg;
+	struct pai_ws_req *req;
+
+	while ((req = next_queued(p))) {
+		finish(p, req, handlers[req->op].fn(p, req));
+	}
+	pai_ws_unref(&p->base);
+}
+
+/* The pool takes nothing more: when no thread is at the queue, what is in it fails, clearly. */
+static void give_up(struct pai_portable *p)
+{
+	struct pai_ws_req *failed = NULL;
+
+	(void)pthread_mutex_lock(&p->lock);
+	if (--p->running == 0) {
+		failed = p->queue;
+		p->queue = NULL;
+		p->queue_end = &p->queue;
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	while (failed) {
+		struct pai_ws_req *next = failed->server_next;
+
+		finish(p, failed, EIO);
+		failed = next;
+	}
+}
+
+/* In order, on as many threads as one sandbox may hold. */
+static void enqueue(struct pai_portable *p, struct pai_ws_req *req)
+{
+	bool wants_thread;
+
+	req->server_next = NULL;
+	(void)pthread_mutex_lock(&p->lock);
+	*p->queue_end = req;
+	p->queue_end = &req->server_next;
+	wants_thread = p->running < PAI_PORTABLE_RUNNING;
+	p->running += wants_thread;
+	(void)pthread_mutex_unlock(&p->lock);
+	if (wants_thread) {
+		(void)pai_ws_ref(&p->base);
+		if (pai_pool_submit(p->config.pool, run_queue, p) < 0) {
+			give_up(p);
+			pai_ws_unref(&p->base);
+		}
+	}
 }
 
 static void portable_submit(struct pai_ws *ws, struct pai_ws_req *req)
@@ -433,20 +494,35 @@ static void portable_submit(struct pai_ws *ws, struct pai_ws_req *req)
 	struct pai_portable *p = portable_of(ws);
 	int error = check_request(p, req);
 
-	req->server_private = p;
 	if (error) {
 		finish(p, req, error);
 	} else if (handlers[req->op].always || !p->config.pool) {
-		run_on_pool(req); /* does not ask the sandbox; or there is nowhere else */
-	} else if (pai_pool_submit(p->config.pool, run_on_pool, req) < 0) {
-		finish(p, req, EIO); /* a thousand wait already: a clear error, not a hang */
+		/* Does not ask the sandbox; or there is nowhere else. */
+		finish(p, req, handlers[req->op].fn(p, req));
+	} else {
+		enqueue(p, req);
 	}
 }
 
 static void portable_cancel(struct pai_ws *ws, struct pai_ws_req *req)
 {
-	(void)ws; /* nothing waits for more than a call's deadline */
-	(void)req;
+	struct pai_portable *p = portable_of(ws);
+	struct pai_ws_req **at = &p->queue;
+
+	(void)pthread_mutex_lock(&p->lock);
+	while (*at && *at != req) {
+		at = &(*at)->server_next;
+	}
+	if (*at) {
+		*at = req->server_next;
+		p->queue_end = p->queue_end == &req->server_next ? at : p->queue_end;
+	} else {
+		req = NULL; /* one that runs ends by its call's deadline */
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	if (req) {
+		finish(p, req, ECANCELED);
+	}
 }
 
 static void portable_revoke(struct pai_ws *ws)
@@ -489,6 +565,7 @@ int pai_ws_portable_new(struct pai_sandbox *sb, const struct pai_ws_config *conf
 		return pai_err_no_memory(err);
 	}
 	(void)pthread_mutex_init(&p->lock, NULL);
+	p->queue_end = &p->queue;
 	p->base.ops = &portable_ops;
 	p->base.refs = 1;
 	p->sb = sb;

@@ -12,6 +12,8 @@
 #include "providers/workspace/recipes.h"
 #include "providers/workspace/workspace.h"
 
+/* Threads of the pool that one sandbox may hold: a silent one leaves the others theirs. */
+#define PAI_PORTABLE_RUNNING 8
 #define PAI_PORTABLE_FILE_MAX (64u << 20) /* whole files travel: past it EFBIG */
 
 struct pai_portable_file; /* portable_file.c: an open file or directory */
@@ -29,6 +31,8 @@ struct pai_portable {
 	struct pai_cancel *cancel; /* fired by revoke: ends the calls that run */
 	int has_no_shell;          /* atomic: a recipe was refused, or its command is not there */
 	pthread_mutex_t lock;      /* everything below */
+	struct pai_ws_req *queue, **queue_end; /* what waits until fewer run */
+	size_t running;
 	struct pai_portable_file *files;
 	uint64_t last_number;
 	struct pai_portable_alias aliases[PAI_PORTABLE_ALIASES];

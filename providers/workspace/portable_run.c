@@ -10,7 +10,7 @@
 #include "providers/base/path.h"
 #include "providers/workspace/portable.h"
 
-#define CALL_MS 30000        /* one call of the contract */
+#define CALL_MS 30000        /* one call of the contract, when nothing else was said */
 #define COMMAND_BYTES 131072 /* the kernel takes no longer word: `sh -c COMMAND` */
 #define OUTPUT_BYTES (8u << 20)
 #define ERRNO_MAX 133 /* the last that Linux has */
@@ -18,7 +18,9 @@
 
 struct pai_call pai_portable_call(const struct pai_portable *p)
 {
-	return (struct pai_call){.deadline_ms = pai_deadline_in(CALL_MS), .cancel = p->cancel};
+	uint64_t bound = p->config.call_ms ? p->config.call_ms : CALL_MS;
+
+	return (struct pai_call){.deadline_ms = pai_deadline_in(bound), .cancel = p->cancel};
 }
 
 int pai_portable_error(struct pai_portable *p, const struct pai_err *err)

@@ -216,6 +216,7 @@ struct pai_ws_req {
 	pai_ws_done_fn done;
 	void *arg; /* the submitter's */
 	void *server_private;
+	struct pai_ws_req *server_next; /* in a queue of the server */
 };
 /* Frees what a server allocated into `out`; the request can be used again after it. */
 void pai_ws_req_fini(struct pai_ws_req *req);
@@ -255,8 +256,8 @@ struct pai_ws;
 struct pai_ws_ops {
 	const char *name;
 	void (*submit)(struct pai_ws *ws, struct pai_ws_req *req);
-	/* Hurries the completion of a waiting request (a lock: EINTR). Unknown requests are
-	 * ignored. */
+	/* Hurries the completion of a request that waits (a lock: EINTR; in a queue: ECANCELED, and
+	 * nothing was done). Others and unknown ones are ignored. */
 	void (*cancel)(struct pai_ws *ws, struct pai_ws_req *req);
 	/* The sandbox is gone or replaced: every later request, and those that wait, answer ESTALE.
 	 * Idempotent. */
@@ -299,6 +300,7 @@ struct pai_ws_config {
 	void *push_arg;
 	struct pai_pool *pool; /* for what may block; borrowed, outlives the server */
 	bool raw_ids;          /* requests carry the caller's ids, honoured when we are root */
+	uint64_t call_ms;      /* of portable: for one call of the contract; 0: 30 s */
 };
 /* Takes the descriptors in *take_files (also on failure). One inotify instance and thread serves
  * all posix servers of the process. Every mutation checks the nonce's link count before it is
