@@ -22,9 +22,10 @@
 #define LINK_TEXT_MAX (3 * 4096 + 64)
 
 /*
- * A bare repository is known by what git itself looks for (HEAD, objects, refs) just before it asks
- * who owns the directory; directories' attributes are not cached under the guard, so the answer is
- * the guarded one.
+ * A bare repository is known by what git itself looks for just before it asks who owns the
+ * directory: HEAD, and refs or the file that tells where the refs and the configuration are;
+ * directories' attributes are not cached under the guard, so the answer is the guarded one. Objects
+ * don't count: an environment variable can tell git where those are.
  */
 void fs_note_git_locked(struct fs_node *dir, struct fs_node *n)
 {
@@ -33,10 +34,10 @@ void fs_note_git_locked(struct fs_node *dir, struct fs_node *n)
 		uint32_t flag;
 	} marks[] = {
 	    {"HEAD", FS_NODE_HAS_HEAD},
-	    {"objects", FS_NODE_HAS_OBJECTS},
 	    {"refs", FS_NODE_HAS_REFS},
+	    {"commondir", FS_NODE_HAS_REFS},
 	};
-	const uint32_t all = FS_NODE_HAS_HEAD | FS_NODE_HAS_OBJECTS | FS_NODE_HAS_REFS;
+	const uint32_t all = FS_NODE_HAS_HEAD | FS_NODE_HAS_REFS;
 
 	if (strcmp(n->name, ".git") == 0) {
 		n->flags |= FS_NODE_BARE_GIT;
