@@ -188,10 +188,22 @@ static void void_locked(struct fs_node *n)
 	}
 }
 
+static void opened_pushed_locked(struct fs_node *n)
+{
+	if (n->flags & FS_NODE_PAGES) {
+		n->flags &= ~FS_NODE_PROVEN;
+		n->epoch++;
+		fs_node_list_unproven_locked(n, true);
+	}
+}
+
 static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 {
 	if (fs_same_identity(&n->attr.id, &attr->id)) {
 		n->nlink = attr->nlink;
+		if (n->flags & FS_NODE_PROVEN && attr->nlink > 1) {
+			opened_pushed_locked(n); /* writing by its other name is not told */
+		}
 	}
 	if (n->flags & FS_NODE_TOLD && told_holds(n, attr)) {
 		/* A reply under way may be older than our own change, which this tells of. */
@@ -251,15 +263,6 @@ void fs_name_lost_locked(struct fs_node *n)
 	fs_node_list_unproven_locked(n, (n->flags & FS_NODE_PAGES) != 0);
 	if (n->flags & FS_NODE_TOLD) {
 		fs_notify_inode_locked(n, false);
-	}
-}
-
-static void opened_pushed_locked(struct fs_node *n)
-{
-	if (n->flags & FS_NODE_PAGES) {
-		n->flags &= ~FS_NODE_PROVEN;
-		n->epoch++;
-		fs_node_list_unproven_locked(n, true);
 	}
 }
 

@@ -112,11 +112,13 @@ static void decide_caching_locked(struct fs_call *c, struct fs_node *n, struct f
 	bool proven = c->ws.out.open_flags & PAI_WS_PROVEN && !writes &&
 		      n->flags & FS_NODE_IN_NAME && fs_may_cache_locked(c, n->parent, n);
 
-	fi->keep_cache =
-	    (n->flags & FS_NODE_PROVEN) != 0 && n->stale_pages == 0 && !(c->open_flags & O_TRUNC);
+	/* The ctime tells of what no watch did: a change by a name that came and went. */
+	fi->keep_cache = (n->flags & FS_NODE_PROVEN) != 0 && n->stale_pages == 0 &&
+			 !(c->open_flags & O_TRUNC) && n->proof_ctime_ns == c->ws.attr.ctime_ns;
 	if (!fi->keep_cache) {
 		n->flags &= ~FS_NODE_PROVEN;
 		n->flags |= proven ? FS_NODE_PROVEN : 0;
+		n->proof_ctime_ns = c->ws.attr.ctime_ns;
 	}
 	fi->direct_io = (c->ws.out.open_flags & PAI_WS_DIRECT) != 0;
 	n->flags |= FS_NODE_PAGES;

@@ -134,6 +134,7 @@ struct fs_node {
 	struct fs_env *env;      /* referenced; NULL for the root and the tops */
 	char *name;              /* under parent; where it was last known to be */
 	struct pai_ws_attr attr; /* id always; the rest by FS_NODE_TOLD */
+	int64_t proof_ctime_ns;  /* with FS_NODE_PROVEN: its ctime when that was so */
 	uint64_t told_at;        /* fs->sequence when `attr` was told */
 	uint64_t nlookup;
 	uint32_t nlink; /* by the newest word of the server, told or not */
