@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include "providers/base/clock.h"
 #include "providers/base/log.h"
 #include "providers/base/path.h"
 #include "providers/local/local.h"
@@ -34,6 +36,24 @@ static void free_sandbox_p(struct pai_local_sandbox **sb)
 
 /* --- sweeping --- */
 
+/* Of a sandbox without its nonce, unless its killer is still at it: the lock is not waited for. */
+static void finish_kill(int root_fd, const char *id, const struct pai_call *call)
+{
+	const struct pai_call at_once = {.deadline_ms = pai_clock_ms()};
+	pai_auto_fd int dir_fd =
+	    openat(root_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	pai_auto_fd int lock_fd = -1;
+	PAI_AUTO(pai_local_fence_fini) struct pai_local_fence fence = {-1, -1, -1};
+	struct pai_err err = PAI_ERR_INIT;
+
+	if (dir_fd >= 0 &&
+	    pai_local_lock(dir_fd, "lock", LOCK_EX, &at_once, &lock_fd, PAI_ERR_IGNORED()) == 0 &&
+	    (pai_local_fence_begin(dir_fd, call, &fence, &err) < 0 ||
+		pai_local_bury(root_fd, id, &fence, call, &err) < 0)) {
+		pai_log_warn("local", "sandbox %s, which was killed: %s", id, err.msg);
+	}
+}
+
 /* One that can't be opened as a sandbox stays as it is: nothing is deleted on a guess. */
 static void sweep_one(struct pai_local *l, int root_fd, const char *id, const struct pai_call *call)
 {
@@ -50,26 +70,27 @@ static void sweep_one(struct pai_local *l, int root_fd, const char *id, const st
 		return;
 	}
 	if (!sb) {
-		(void)pai_local_remove_tree(root_fd, id, PAI_ERR_IGNORED());
+		finish_kill(root_fd, id, call);
 	} else if (pai_local_expired(&sb->meta) &&
 		   pai_local_kill(sb, PAI_LOCAL_KILL_IF_EXPIRED, call, &err) < 0) {
 		pai_log_warn("local", "expired sandbox %s: %s", id, err.msg);
 	}
 }
 
-static void sweep_unfinished(int root_fd, const char *name)
+static void sweep_unfinished(int root_fd, const char *name, const struct pai_call *call)
 {
 	struct stat st;
 
 	if (fstatat(root_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    st.st_ctime + UNFINISHED_S < time(NULL)) {
-		(void)pai_local_remove_tree(root_fd, name, PAI_ERR_IGNORED());
+		(void)pai_local_remove_tree(root_fd, name, call, PAI_ERR_IGNORED());
 	}
 }
 
 typedef int (*each_fn)(struct pai_local *l, int root_fd, const char *id, void *arg);
 
-static int each_id(struct pai_local *l, int root_fd, each_fn fn, void *arg)
+static int each_id(
+    struct pai_local *l, int root_fd, const struct pai_call *call, each_fn fn, void *arg)
 {
 	int fd = openat(root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	pai_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -84,7 +105,9 @@ static int each_id(struct pai_local *l, int root_fd, each_fn fn, void *arg)
 		if (pai_local_id_is_valid(e->d_name)) {
 			r = fn(l, root_fd, e->d_name, arg);
 		} else if (strncmp(e->d_name, ".new-", 5) == 0) {
-			sweep_unfinished(root_fd, e->d_name);
+			sweep_unfinished(root_fd, e->d_name, call);
+		} else if (strncmp(e->d_name, PAI_LOCAL_GONE, sizeof(PAI_LOCAL_GONE) - 1) == 0) {
+			(void)pai_local_remove_tree(root_fd, e->d_name, call, PAI_ERR_IGNORED());
 		}
 	}
 	return r;
@@ -98,7 +121,7 @@ static int sweep_id(struct pai_local *l, int root_fd, const char *id, void *arg)
 
 static void sweep(struct pai_local *l, int root_fd, const struct pai_call *call)
 {
-	(void)each_id(l, root_fd, sweep_id, (void *)(uintptr_t)call);
+	(void)each_id(l, root_fd, call, sweep_id, (void *)(uintptr_t)call);
 }
 
 /* --- create --- */
@@ -202,13 +225,16 @@ static int make_and_open(struct pai_local *l, int root_fd, const struct pai_crea
     int key_fd, struct pai_local_sandbox **ret, struct pai_err *err)
 {
 	char id[PAI_LOCAL_ID_MAX + 1];
+	char nonce[PAI_LOCAL_ID_MAX + 8];
 	int r = check_input(l, in, root_fd, err);
 
 	r = r < 0 ? r : pai_local_make(l, root_fd, in, id, err);
 	if (r == 0 && key_fd >= 0) {
 		r = pai_local_key_bind(key_fd, id, err);
 		if (r < 0) {
-			(void)pai_local_remove_tree(root_fd, id, PAI_ERR_IGNORED());
+			(void)snprintf(nonce, sizeof(nonce), "%s/nonce", id);
+			(void)unlinkat(root_fd, nonce, 0);
+			finish_kill(root_fd, id, PAI_CALL_UNBOUNDED);
 		}
 	}
 	r = r < 0 ? r : pai_local_open_sandbox(l, root_fd, id, ret, err);
@@ -342,7 +368,7 @@ static int local_list(struct pai_provider *p, const struct pai_strmap *metadata,
 	if (r < 0) {
 		return r;
 	}
-	r = each_id(l, root_fd, list_one, &listing);
+	r = each_id(l, root_fd, call, list_one, &listing);
 	return r < 0 ? pai_err_errno(err, -r, "list '%s'", l->root) : 0;
 }
 

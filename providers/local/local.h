@@ -11,6 +11,7 @@
  *     tmp/ home/        /tmp and HOME of its commands
  *     watch/            the posix server's
  *   ROOT/.new-ID/       being made; renamed to ROOT/ID when it is whole
+ *   ROOT/.gone-ID/      being removed: nobody finds it by its id any more
  *   ROOT/keys/HASH      flock; text: the id that the binding key HASH is bound to
  *
  *   local.c    provider calls        store.c    the layout above      remove.c  hostile trees
@@ -27,6 +28,7 @@
 #include "providers/provider_ops.h"
 
 #define PAI_LOCAL_ID_MAX 64
+#define PAI_LOCAL_GONE ".gone-"
 
 struct pai_local {
 	struct pai_provider base;
@@ -90,6 +92,11 @@ void pai_local_key_unbind(
 extern const struct pai_sandbox_ops pai_local_sandbox_ops;
 struct pai_local_sandbox *pai_local_sandbox_of(struct pai_sandbox *sb);
 void pai_local_sandbox_free(struct pai_sandbox *sb);
+/* A kill that got as far as unlinking the nonce: ends what runs in the sandbox, and removes it. Any
+ * number of callers at once; 0 also when another was first. */
+struct pai_local_fence;
+int pai_local_bury(int root_fd, const char *id, struct pai_local_fence *f,
+    const struct pai_call *call, struct pai_err *err);
 enum pai_local_kill_flags {
 	PAI_LOCAL_KILL_IF_EXPIRED = 1 << 0, /* looks again under the lock */
 	PAI_LOCAL_KILL_KEY_HELD = 1 << 1,   /* the caller holds the key's lock */
@@ -100,9 +107,10 @@ int pai_local_kill(
 /* --- remove.c --- */
 
 /* Removes the directory `name` in dirfd and everything below, whatever is in there: never follows a
- * link, never leaves the tree, needs no more than a few descriptors at any depth. 0 also when it
- * isn't there. */
-int pai_local_remove_tree(int dirfd, const char *name, struct pai_err *err);
+ * link, never leaves the tree, needs no more than a few descriptors at any depth. Others may remove
+ * it too, or still write into it (until the call's end). 0 also when it isn't there. */
+int pai_local_remove_tree(
+    int dirfd, const char *name, const struct pai_call *call, struct pai_err *err);
 
 /* --- files.c --- */
 
@@ -119,8 +127,16 @@ int pai_local_open_exec(
     struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);
 int pai_local_run(struct pai_sandbox *sb, const struct pai_run_input *input,
     const struct pai_call *call, struct pai_run_result *ret, struct pai_err *err);
-/* Ends the supervisor and everything that runs in the sandbox; the nonce has been unlinked. */
-int pai_local_fence(struct pai_local_sandbox *sb, const struct pai_call *call, struct pai_err *err);
+/* Ends the supervisor and everything that runs in the sandbox. `begin` gets hold of it and lets
+ * nobody start or find one until `fini`; the nonce is unlinked between the two, since a supervisor
+ * that sees that ends by itself, and is no longer to be had while its commands are still dying. */
+struct pai_local_fence {
+	int lock_fd, connection, pidfd; /* -1: none */
+};
+int pai_local_fence_begin(
+    int dir_fd, const struct pai_call *call, struct pai_local_fence *f, struct pai_err *err);
+int pai_local_fence_end(struct pai_local_fence *f, struct pai_err *err);
+void pai_local_fence_fini(struct pai_local_fence *f);
 /* Beside the running program, in its libexec directory, or $PAI_HELPER; NULL: none. */
 char *pai_local_find_helper(void);
 

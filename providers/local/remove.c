@@ -1,6 +1,8 @@
 /*
  * A hostile tree may be deeper than any path or descriptor limit. So a directory that is not empty
- * is moved up to the top under a fresh name and emptied later: two descriptors at any depth.
+ * is moved up to the top under a fresh name and emptied in a later pass: two descriptors at any
+ * depth. Others may be at the same tree, to remove it or, with a descriptor from before, to write
+ * into it: what has gone meanwhile is done, what has come is the next pass's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +11,11 @@
 #include <sys/stat.h>
 
 #include "providers/local/local.h"
+
+struct removal {
+	int top_fd;
+	unsigned long next; /* number of the next directory to move up */
+};
 
 /* Opens a directory so that it can be emptied, whatever its mode; never through a link. */
 static int open_to_empty(int dirfd, const char *name)
@@ -28,99 +35,101 @@ static int open_to_empty(int dirfd, const char *name)
 	return openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-struct removal {
-	int top_fd;
-	unsigned long next; /* number of the next directory to move up */
-};
-
-static int remove_entry(struct removal *r, int dirfd, const char *name)
+/* 1: removed, or gone; 0: a directory that is not empty. */
+static int remove_one(int dirfd, const char *name)
 {
-	char fresh[40];
-	int fd;
-
 	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT) {
-		return 0;
+		return 1;
 	}
 	if (errno != EISDIR && errno != EPERM) {
 		return -errno;
 	}
 	if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0 || errno == ENOENT) {
-		return 0;
+		return 1;
 	}
-	if (errno != ENOTEMPTY && errno != EEXIST) {
-		return -errno;
-	}
-	/* Moving a directory needs the right to write in it: its ".." changes. */
-	fd = open_to_empty(dirfd, name);
-	if (fd < 0) {
-		return -errno;
-	}
-	(void)close(fd);
-	(void)snprintf(fresh, sizeof(fresh), ".pai-rm-%lu", r->next++);
-	return renameat(dirfd, name, r->top_fd, fresh) < 0 ? -errno : 0;
+	return errno == ENOTEMPTY || errno == EEXIST ? 0 : -errno;
 }
 
-/* Empties one directory save what had to be moved to the top. Takes fd. */
-static int empty_one(struct removal *r, int take_fd, bool is_top, unsigned long upto)
+static int move_up(struct removal *r, int dirfd, const char *name)
+{
+	char fresh[40];
+	/* Moving a directory needs the right to write in it: its ".." changes. */
+	int fd = open_to_empty(dirfd, name);
+
+	if (fd < 0) {
+		return errno == ENOENT ? 0 : -errno;
+	}
+	(void)close(fd);
+	do {
+		(void)snprintf(fresh, sizeof(fresh), ".pai-rm-%lu", r->next++);
+		if (renameat(dirfd, name, r->top_fd, fresh) == 0 || errno == ENOENT) {
+			return 0;
+		}
+	} while (errno == ENOTEMPTY || errno == EEXIST); /* of another's removal */
+	return -errno;
+}
+
+typedef int (*entry_fn)(struct removal *r, int dirfd, const char *name);
+
+/* Takes fd. */
+static int each_entry(struct removal *r, int take_fd, entry_fn fn)
 {
 	pai_auto_dir DIR *dir = fdopendir(take_fd);
 	struct dirent *e;
-	int r1 = 0;
+	int rc = 0;
 
 	if (!dir) {
 		(void)close(take_fd);
 		return -ENOMEM;
 	}
-	while (r1 == 0 && (e = readdir(dir)) != NULL) {
-		unsigned long number;
-
+	while (rc >= 0 && (e = readdir(dir)) != NULL) {
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
 			continue;
 		}
-		if (is_top && sscanf(e->d_name, ".pai-rm-%lu", &number) == 1 && number >= upto) {
-			continue; /* moved here by us: its turn comes */
-		}
-		r1 = remove_entry(r, dirfd(dir), e->d_name);
+		rc = remove_one(dirfd(dir), e->d_name);
+		rc = rc == 0 ? fn(r, dirfd(dir), e->d_name) : rc;
 	}
-	return r1;
+	return rc < 0 ? rc : 0;
 }
 
-static int empty_tree(struct removal *r)
+/* Empties a directory in the top, save of its own directories that are not empty. */
+static int empty_in_top(struct removal *r, int dirfd, const char *name)
 {
-	unsigned long done = 0;
+	int fd = open_to_empty(dirfd, name);
 	int rc;
 
-	rc = empty_one(r, openat(r->top_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), true, done);
-	while (rc == 0 && done < r->next) {
-		char name[40];
-		int fd;
-
-		(void)snprintf(name, sizeof(name), ".pai-rm-%lu", done++);
-		fd = open_to_empty(r->top_fd, name);
-		if (fd < 0 && errno == ENOENT) {
-			continue;
-		}
-		rc = fd < 0 ? -errno : empty_one(r, fd, false, 0);
-		if (rc == 0 && unlinkat(r->top_fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT) {
-			rc = -errno;
-		}
+	if (fd < 0) {
+		return errno == ENOENT ? 0 : -errno;
 	}
-	return rc;
+	rc = each_entry(r, fd, move_up);
+	return rc < 0 ? rc : remove_one(dirfd, name);
 }
 
-int pai_local_remove_tree(int dirfd, const char *name, struct pai_err *err)
+int pai_local_remove_tree(
+    int dirfd, const char *name, const struct pai_call *call, struct pai_err *err)
 {
-	struct removal r = {.top_fd = -1};
-	int rc;
+	struct removal r = {.next = 0};
 
-	r.top_fd = open_to_empty(dirfd, name);
-	if (r.top_fd < 0) {
-		return errno == ENOENT ? 0 : pai_err_sys(err, "remove '%s'", name);
+	for (;;) {
+		pai_auto_fd int top_fd = open_to_empty(dirfd, name);
+		int fd = top_fd < 0 ? -1 : openat(top_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		int rc;
+
+		if (fd < 0) {
+			return errno == ENOENT ? 0 : pai_err_sys(err, "remove '%s'", name);
+		}
+		r.top_fd = top_fd;
+		rc = each_entry(&r, fd, empty_in_top);
+		if (rc == 0 && (unlinkat(dirfd, name, AT_REMOVEDIR) == 0 || errno == ENOENT)) {
+			return 0;
+		}
+		rc = rc < 0 ? rc : -errno;
+		if (rc != -ENOTEMPTY && rc != -EEXIST) {
+			return pai_err_errno(err, -rc, "remove '%s'", name);
+		}
+		rc = pai_call_check(call, "removing a sandbox's files", err);
+		if (rc < 0) {
+			return rc;
+		}
 	}
-	rc = empty_tree(&r);
-	(void)close(r.top_fd);
-	if (rc == 0 && unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT) {
-		rc = -errno;
-	}
-	return rc < 0 ? pai_err_errno(err, -rc, "remove '%s'", name) : 0;
 }

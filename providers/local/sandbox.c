@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -67,33 +68,53 @@ static bool still_expired(struct pai_local_sandbox *sb)
 	       pai_local_expired(&now);
 }
 
+int pai_local_bury(int root_fd, const char *id, struct pai_local_fence *f,
+    const struct pai_call *call, struct pai_err *err)
+{
+	char gone[sizeof(PAI_LOCAL_GONE) + PAI_LOCAL_ID_MAX];
+	int r = pai_local_fence_end(f, err);
+
+	if (r < 0) {
+		return r;
+	}
+	(void)snprintf(gone, sizeof(gone), PAI_LOCAL_GONE "%s", id);
+	if (renameat(root_fd, id, root_fd, gone) < 0 && errno != ENOENT) {
+		return pai_err_sys(err, "remove '%s'", id);
+	}
+	return pai_local_remove_tree(root_fd, gone, call, err);
+}
+
 /* The nonce goes first: from then on nothing that runs in it can end in a success. */
 int pai_local_kill(
     struct pai_local_sandbox *sb, unsigned flags, const struct pai_call *call, struct pai_err *err)
 {
 	pai_auto_fd int root_fd = -1;
 	pai_auto_fd int lock_fd = -1;
+	PAI_AUTO(pai_local_fence_fini) struct pai_local_fence fence = {-1, -1, -1};
 	int r = pai_local_root(sb->local, false, &root_fd, err);
 
 	r = r < 0 ? r : pai_local_lock(sb->dir_fd, "lock", LOCK_EX, call, &lock_fd, err);
+	if (r == -ENOENT) {
+		*err = (struct pai_err)PAI_ERR_INIT;
+		return 0; /* its directory is unlinked: it is gone already */
+	}
 	if (r < 0) {
-		/* No file can be made in a directory that is unlinked: it is gone already. */
-		return r == -ENOENT ? 0 : r;
+		return r;
 	}
 	if (flags & PAI_LOCAL_KILL_IF_EXPIRED && !still_expired(sb)) {
 		return 0;
 	}
-	if (unlinkat(sb->dir_fd, "nonce", 0) < 0 && errno != ENOENT) {
-		return pai_err_sys(err, "unlink the nonce of %s", sb->base.id);
-	}
-	r = pai_local_fence(sb, call, err);
+	r = pai_local_fence_begin(sb->dir_fd, call, &fence, err);
 	if (r < 0) {
 		return r;
+	}
+	if (unlinkat(sb->dir_fd, "nonce", 0) < 0 && errno != ENOENT) {
+		return pai_err_sys(err, "unlink the nonce of %s", sb->base.id);
 	}
 	if (sb->meta.binding_key && !(flags & PAI_LOCAL_KILL_KEY_HELD)) {
 		pai_local_key_unbind(root_fd, sb->meta.binding_key, sb->base.id, call);
 	}
-	return pai_local_remove_tree(root_fd, sb->base.id, err);
+	return pai_local_bury(root_fd, sb->base.id, &fence, call, err);
 }
 
 static int local_kill(struct pai_sandbox *base, const struct pai_call *call, struct pai_err *err)

@@ -387,7 +387,7 @@ int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_crea
 		r = pai_err_sys(err, "rename");
 	}
 	if (r < 0) {
-		(void)pai_local_remove_tree(root_fd, temp, PAI_ERR_IGNORED());
+		(void)pai_local_remove_tree(root_fd, temp, PAI_CALL_UNBOUNDED, PAI_ERR_IGNORED());
 		return r;
 	}
 	(void)snprintf(id, PAI_LOCAL_ID_MAX + 1, "%s", made);
@@ -405,7 +405,7 @@ static int read_nonce(int dir_fd, int *ret_fd, char **ret, struct pai_err *err)
 	ssize_t n;
 
 	if (fd < 0) {
-		return errno == ENOENT ? -ENOENT : pai_err_sys(err, "nonce");
+		return pai_err_sys(err, "nonce");
 	}
 	n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, text, sizeof(text) - 1, 0) : -1;
 	if (n <= 1) {
@@ -461,6 +461,7 @@ int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
     struct pai_local_sandbox **ret, struct pai_err *err)
 {
 	PAI_AUTO(sandbox_free_p) struct pai_local_sandbox *sb = calloc(1, sizeof(*sb));
+	struct pai_err inner = PAI_ERR_INIT;
 	int r;
 
 	if (!sb) {
@@ -481,12 +482,13 @@ int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
 		*ret = NULL;
 		return errno == ENOENT ? 0 : pai_err_sys(err, "open sandbox %s", id);
 	}
-	r = open_parts(sb, err);
-	if (r == -ENOENT && err->code == PAI_OK) {
+	r = open_parts(sb, &inner);
+	if (r < 0 && faccessat(sb->dir_fd, "nonce", F_OK, 0) < 0 && errno == ENOENT) {
 		*ret = NULL; /* killed; what is left of it is the sweep's */
 		return 0;
 	}
 	if (r < 0) {
+		*err = inner;
 		return pai_err_wrap(err, "sandbox %s", id);
 	}
 	if (sb->meta.template_dir) {

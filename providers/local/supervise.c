@@ -65,19 +65,19 @@ char *pai_local_find_helper(void)
 
 /* --- the socket --- */
 
-static struct sockaddr_un address_of(const struct pai_local_sandbox *sb)
+static struct sockaddr_un address_of(int dir_fd)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 
 	/* By descriptor: a root's path may be longer than an address. */
-	(void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sup.sock", sb->dir_fd);
+	(void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sup.sock", dir_fd);
 	return a;
 }
 
 /* A connection, or -ECONNREFUSED or -ENOENT (err untouched) when nobody listens. */
-static int connect_now(const struct pai_local_sandbox *sb, int *ret_fd, struct pai_err *err)
+static int connect_now(int dir_fd, int *ret_fd, struct pai_err *err)
 {
-	struct sockaddr_un a = address_of(sb);
+	struct sockaddr_un a = address_of(dir_fd);
 	pai_auto_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0) {
@@ -97,7 +97,7 @@ static int connect_now(const struct pai_local_sandbox *sb, int *ret_fd, struct p
 
 static int bind_socket(const struct pai_local_sandbox *sb, int *ret_fd, struct pai_err *err)
 {
-	struct sockaddr_un a = address_of(sb);
+	struct sockaddr_un a = address_of(sb->dir_fd);
 	pai_auto_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (unlinkat(sb->dir_fd, "sup.sock", 0) < 0 && errno != ENOENT) {
@@ -350,16 +350,12 @@ static int may_run(const struct pai_local_sandbox *sb, struct pai_err *err)
 	return 0;
 }
 
-int pai_local_open_exec(
-    struct pai_sandbox *base, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+static int open_exec(
+    struct pai_local_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
-	struct pai_local_sandbox *sb = pai_local_sandbox_of(base);
 	pai_auto_fd int lock_fd = -1;
-	int r = pai_local_check_alive(sb, err);
-
-	r = r < 0 ? r : may_run(sb, err);
-	r = r < 0 ? r : pai_local_lock(sb->dir_fd, "sup.lock", LOCK_SH, call, &lock_fd, err);
-	r = r < 0 ? r : connect_now(sb, ret_fd, err);
+	int r = pai_local_lock(sb->dir_fd, "sup.lock", LOCK_SH, call, &lock_fd, err);
+	r = r < 0 ? r : connect_now(sb->dir_fd, ret_fd, err);
 	if (r >= 0 || err->code != PAI_OK) {
 		return r;
 	}
@@ -367,7 +363,7 @@ int pai_local_open_exec(
 	r = pai_local_lock(sb->dir_fd, "sup.lock", LOCK_EX, call, &lock_fd, err);
 	/* Now that nobody else starts or kills one: is there still none, and still a sandbox? */
 	r = r < 0 ? r : pai_local_check_alive(sb, err);
-	r = r < 0 ? r : connect_now(sb, ret_fd, err);
+	r = r < 0 ? r : connect_now(sb->dir_fd, ret_fd, err);
 	if (r >= 0 || err->code != PAI_OK) {
 		return r;
 	}
@@ -375,12 +371,30 @@ int pai_local_open_exec(
 	if (r < 0) {
 		return r;
 	}
-	r = connect_now(sb, ret_fd, err);
+	r = connect_now(sb->dir_fd, ret_fd, err);
 	if (r < 0 && err->code == PAI_OK) {
 		return pai_err_unavailable(
 		    err, PAI_REASON_BACKEND, NULL, "the supervisor ended at once");
 	}
 	return r;
+}
+
+int pai_local_open_exec(
+    struct pai_sandbox *base, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	struct pai_local_sandbox *sb = pai_local_sandbox_of(base);
+	struct pai_err inner = PAI_ERR_INIT;
+	int r = pai_local_check_alive(sb, err);
+
+	r = r < 0 ? r : may_run(sb, err);
+	if (r < 0) {
+		return r;
+	}
+	r = open_exec(sb, call, ret_fd, &inner);
+	if (r < 0 && pai_local_check_alive(sb, err) == 0) {
+		*err = inner; /* else what a kill meanwhile took away is no failure of its own */
+	}
+	return r < 0 ? -err->errnum : 0;
 }
 
 /* --- the fence --- */
@@ -415,20 +429,38 @@ static bool ends_after(int pidfd, int signo, int within_ms)
 	return poll(&p, 1, within_ms) == 1;
 }
 
-int pai_local_fence(struct pai_local_sandbox *sb, const struct pai_call *call, struct pai_err *err)
+void pai_local_fence_fini(struct pai_local_fence *f)
 {
-	pai_auto_fd int lock_fd = -1;
-	pai_auto_fd int fd = -1;
-	pai_auto_fd int pidfd = -1;
-	int r = pai_local_lock(sb->dir_fd, "sup.lock", LOCK_EX, call, &lock_fd, err);
+	pai_auto_fd_p(&f->lock_fd);
+	pai_auto_fd_p(&f->connection);
+	pai_auto_fd_p(&f->pidfd);
+}
 
-	r = r < 0 ? r : connect_now(sb, &fd, err);
-	if (r < 0) {
-		return err->code == PAI_OK ? 0 : r; /* nobody listens: nothing runs */
+int pai_local_fence_begin(
+    int dir_fd, const struct pai_call *call, struct pai_local_fence *f, struct pai_err *err)
+{
+	struct pai_err inner = PAI_ERR_INIT;
+	int r;
+
+	*f = (struct pai_local_fence){.lock_fd = -1, .connection = -1, .pidfd = -1};
+	r = pai_local_lock(dir_fd, "sup.lock", LOCK_EX, call, &f->lock_fd, &inner);
+	if (r == -ENOENT) {
+		return 0; /* the directory is unlinked: another has done it all */
 	}
-	pidfd = pidfd_of(fd);
-	if (pidfd < 0 || ends_after(pidfd, SIGTERM, TERM_MS) ||
-	    ends_after(pidfd, SIGKILL, KILL_MS)) {
+	r = r < 0 ? r : connect_now(dir_fd, &f->connection, &inner);
+	if (r == 0) {
+		f->pidfd = pidfd_of(f->connection);
+	} else if (inner.code != PAI_OK) {
+		*err = inner;
+		return r;
+	}
+	return 0; /* nobody listens: nothing runs */
+}
+
+int pai_local_fence_end(struct pai_local_fence *f, struct pai_err *err)
+{
+	if (f->pidfd < 0 || ends_after(f->pidfd, SIGTERM, TERM_MS) ||
+	    ends_after(f->pidfd, SIGKILL, KILL_MS)) {
 		return 0;
 	}
 	return pai_err_unavailable(

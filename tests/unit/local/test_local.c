@@ -1,5 +1,7 @@
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,4 +277,103 @@ Test(local, probe_writes_nothing_and_says_what_is_wrong)
 	cr_assert_lt(pai_provider_probe(local, &call, &err), 0, "a root that others may write");
 	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
 	cr_assert_eq(chmod(local_root, 0700), 0);
+}
+
+/* What is in the root besides its key files. */
+static size_t count_left(void)
+{
+	pai_auto_dir DIR *dir = opendir(local_root);
+	struct dirent *e;
+	size_t n = 0;
+
+	cr_assert_not_null(dir);
+	while ((e = readdir(dir)) != NULL) {
+		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+		     strcmp(e->d_name, "keys") != 0;
+	}
+	return n;
+}
+
+static void list_nothing(void)
+{
+	struct pai_sandbox_list list = {.items = NULL};
+	struct pai_err err = PAI_ERR_INIT;
+
+	cr_assert_eq(pai_provider_list(local, NULL, &call, &list, &err), 0, "%s", err.msg);
+	cr_assert_eq(list.count, 0);
+	pai_sandbox_list_fini(&list);
+}
+
+/* As one with a descriptor from before does: deep and wide, until it has made `count` or nothing
+ * more can be made there. */
+static void write_on(int fd, int count)
+{
+	char path[64];
+
+	for (int i = 0; i < count; i++) {
+		(void)snprintf(path, sizeof(path), "d%d", i);
+		if (mkdirat(fd, path, 0700) < 0 && errno == ENOENT) {
+			return;
+		}
+		(void)snprintf(path, sizeof(path), "d%d/e", i);
+		(void)mkdirat(fd, path, 0000);
+		(void)snprintf(path, sizeof(path), "d%d/e/f", i / 2);
+		(void)mkdirat(fd, path, 0700);
+	}
+}
+
+Test(local, several_kill_one_while_it_is_written_to)
+{
+	enum { KILLERS = 4, ROUNDS = 8, WRITES = 3000 };
+
+	for (int round = 0; round < ROUNDS; round++) {
+		struct pai_sandbox *sb = local_create(NULL);
+		int fd = open(local_path(sb, "workspace"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		pid_t pids[KILLERS + 1];
+		int status;
+
+		cr_assert_geq(fd, 0);
+		for (int i = 0; i <= KILLERS; i++) {
+			struct pai_err err = PAI_ERR_INIT;
+
+			pids[i] = fork();
+			cr_assert_geq(pids[i], 0);
+			if (pids[i] == 0 && i == KILLERS) {
+				write_on(fd, WRITES);
+				_exit(0);
+			} else if (pids[i] == 0) {
+				int r = pai_sandbox_kill(sb, &call, &err);
+
+				_exit(r < 0 ? (fprintf(stderr, "%s\n", err.msg), 1) : 0);
+			}
+		}
+		for (int i = 0; i <= KILLERS; i++) {
+			cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
+			cr_assert_eq(status, 0, "process %d of round %d", i, round);
+		}
+		cr_assert_eq(count_left(), 0, "round %d", round);
+		(void)close(fd);
+		pai_sandbox_free(sb);
+	}
+}
+
+Test(local, what_a_killer_left_that_was_killed_itself_is_swept)
+{
+	struct pai_sandbox *unlinked = local_create(NULL);
+	struct pai_sandbox *moved = local_create(NULL);
+	char gone[128];
+
+	cr_assert_eq(unlink(local_path(unlinked, "nonce")), 0);
+	cr_assert_eq(unlink(local_path(moved, "nonce")), 0);
+	(void)snprintf(gone, sizeof(gone), "%s/.gone-%s", local_root, pai_sandbox_id(moved));
+	cr_assert_eq(mkdir(local_path(moved, "workspace/a"), 0700), 0);
+	cr_assert_eq(mkdir(local_path(moved, "workspace/a/b"), 0700), 0);
+	/* As a removal has them under way. */
+	cr_assert_eq(mkdir(local_path(moved, ".pai-rm-0"), 0700), 0);
+	cr_assert_eq(mkdir(local_path(moved, ".pai-rm-0/c"), 0700), 0);
+	cr_assert_eq(rename(local_path(moved, ""), gone), 0);
+	list_nothing();
+	cr_assert_eq(count_left(), 0);
+	pai_sandbox_free(unlinked);
+	pai_sandbox_free(moved);
 }
