@@ -447,7 +447,6 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 	pai_auto_free char **env = calloc(r->o->env.count + 1, sizeof(*env));
 	struct pai_control_exec e = {
 	    .key = (char *)r->t->place.key,
-	    .stale_cwd = r->t->place.stale_cwd,
 	    .no_retry = r->o->no_retry,
 	    .start = {.argv = r->o->argv,
 		.cwd = r->t->place.cwd,
@@ -464,6 +463,9 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 			env[i] = NULL;
 			put = -ENOMEM;
 		}
+	}
+	if (r->t->place.stands_in) {
+		pai_locate_environment(e.cwd_environment);
 	}
 	pai_caller_identify(&e.caller_sid, &e.caller_sid_started);
 	e.start.flags = (r->o->tty ? PAI_START_PTY : 0) | (r->o->detach ? PAI_START_DETACH : 0) |

@@ -1,7 +1,7 @@
 /*
- * Nothing here asks the file server: the mount's id comes from the descriptor's fdinfo, the device
- * from the mount table, the path from the kernel's own tree of names. So it answers at once, and
- * for a directory that a reset has made stale too: the kernel still knows where that was.
+ * Finding the place never asks the file server: the mount's id comes from the descriptor's fdinfo,
+ * the device from the mount table, the path from the kernel's own tree of names. So it answers at
+ * once, and for a directory that a reset has made stale too: the kernel still knows where that was.
  */
 #include "execshim/locate.h"
 
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "providers/base/auto.h"
@@ -167,6 +168,7 @@ static int split_inner(const char *inner, struct pai_place *p, struct pai_err *e
 	if (r < 0) {
 		return pai_err_wrap(err, "the directory '%s' names no session", copy);
 	}
+	p->stands_in = true;
 	joined = pai_path_join(PAI_WORKSPACE, name + len + strspn(name + len, "/"));
 	if (!joined) {
 		return pai_err_no_memory(err);
@@ -199,7 +201,7 @@ int pai_locate_from(const struct pai_locate_input *in, struct pai_place *ret, st
 {
 	pai_auto_free char *line = NULL;
 	pai_auto_free char *inner = NULL;
-	struct pai_place place = {.stale_cwd = in->is_gone};
+	struct pai_place place = {.stands_in = false};
 	struct mount_line m = {.dev = NULL};
 	const char *rest;
 	int r;
@@ -295,7 +297,7 @@ static int read_table(struct pai_buf *ret, struct pai_err *err)
 
 /* getcwd() knows any depth, and says ENOENT for a directory that is gone; then the link in /proc
  * still tells where it was. */
-static int working_directory(char **ret, bool *is_gone, struct pai_err *err)
+static int working_directory(char **ret, struct pai_err *err)
 {
 	static const char gone[] = " (deleted)";
 	char *cwd = getcwd(NULL, 0);
@@ -304,7 +306,6 @@ static int working_directory(char **ret, bool *is_gone, struct pai_err *err)
 
 	if (cwd) {
 		*ret = cwd;
-		*is_gone = false;
 		return 0;
 	}
 	if (errno != ENOENT) {
@@ -319,7 +320,6 @@ static int working_directory(char **ret, bool *is_gone, struct pai_err *err)
 		link[(size_t)len - (sizeof(gone) - 1)] = '\0';
 	}
 	*ret = strdup(link);
-	*is_gone = true;
 	return *ret ? 0 : pai_err_no_memory(err);
 }
 
@@ -343,12 +343,19 @@ int pai_locate_cwd(struct pai_place *ret, struct pai_err *err)
 	if (!is_ours(in.table, in.mount_id)) {
 		return 0; /* where that is, and whether it still exists, is no business of ours */
 	}
-	r = working_directory(&cwd, &in.is_gone, err);
+	r = working_directory(&cwd, err);
 	if (r < 0) {
 		return r;
 	}
 	in.cwd = cwd;
 	return pai_locate_from(&in, ret, err);
+}
+
+void pai_locate_environment(char ret[PAI_ENVIRONMENT_TAG + 1])
+{
+	ssize_t n = getxattr(".", "security.pai.environment", ret, PAI_ENVIRONMENT_TAG);
+
+	ret[n > 0 ? n : 0] = '\0';
 }
 
 int pai_locate_only(bool (*is_running)(const char *daemon), char ret[PAI_DAEMON_NAME_MAX + 1])

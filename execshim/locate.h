@@ -14,6 +14,7 @@
 
 #include "providers/base/err.h"
 #include "providers/base/key.h"
+#include "providers/wire/control_msg.h"
 
 #define PAI_DAEMON_NAME_MAX 64
 
@@ -22,13 +23,17 @@ struct pai_place {
 	char key[PAI_KEY_MAX + 1]; /* "" in the root of the mount, above every session */
 	char *cwd;                 /* sandbox path, normalised; NULL with an empty key */
 	char dev[24];              /* "major:minor" of the mount, as the daemon's HELLO has it */
-	bool stale_cwd;            /* the directory is gone: cwd is where it was when it went */
+	bool stands_in;            /* the caller stands in the session that key names */
 };
 void pai_place_fini(struct pai_place *p);
 
 /* 1: *ret is filled. 0: not in a mount of ours. INPUT: in one, but in no session that can be named;
  * PROTOCOL: the mount is not to be believed. */
 int pai_locate_cwd(struct pai_place *ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* The environment that the working directory belongs to, alive or gone, as the daemon tells it; ""
+ * for a session's top, which outlives them. It waits for the daemon: ask one that has just
+ * answered, for a place that stands_in. */
+void pai_locate_environment(char ret[PAI_ENVIRONMENT_TAG + 1]);
 /* Whether `path` leads into a mount of ours, any user's: then a chdir there and pai_locate_cwd()
  * tell the rest. False for what can't be opened. */
 bool pai_locate_is_ours(const char *path);
@@ -39,7 +44,6 @@ struct pai_locate_input {
 	unsigned mount_id;
 	const char *cwd;
 	uid_t uid;
-	bool is_gone;
 };
 int pai_locate_from(
     const struct pai_locate_input *in, struct pai_place *ret, struct pai_err *err) PAI_WARN_UNUSED;

@@ -32,7 +32,7 @@ static int set_key(struct pai_target *t, const char *key, struct pai_err *err)
 	if (t->place.cwd && strcmp(t->place.key, key) != 0) {
 		/* Another session: the working directory says nothing about it. */
 		pai_place_fini(&t->place);
-		t->place.stale_cwd = false;
+		t->place.stands_in = false;
 	}
 	(void)snprintf(t->place.key, sizeof(t->place.key), "%s", key);
 	return 0;
@@ -44,7 +44,7 @@ static void set_daemon(struct pai_target *t, const char *name)
 		return;
 	}
 	pai_place_fini(&t->place);
-	t->place = (struct pai_place){.stale_cwd = false};
+	t->place = (struct pai_place){.stands_in = false};
 	t->by_mount = false;
 	(void)snprintf(t->place.daemon, sizeof(t->place.daemon), "%s", name);
 }
@@ -68,7 +68,6 @@ static int set_dir(struct pai_target *t, const char *dir, struct pai_err *err)
 	}
 	pai_place_fini(&t->place);
 	t->place.cwd = PAI_TAKE(cwd);
-	t->place.stale_cwd = false;
 	return 0;
 }
 

@@ -556,6 +556,15 @@ static int check_unreset(const struct pai_bridge *b, struct pai_err *err)
 	    "the session was reset or killed meanwhile: the command is not started again");
 }
 
+/* Whether the caller stands in what another environment has left. */
+static bool stands_elsewhere(const struct pai_bridge *b)
+{
+	char tag[PAI_IDENTITY_TAG + 1];
+
+	pai_session_identity_tag(pai_env_identity(b->env), tag);
+	return b->cwd_environment[0] && strcmp(b->cwd_environment, tag) != 0;
+}
+
 /* In the first attempt a killed key is made anew: the user asks for it. Not in the second: the kill
  * may be what ended the first. */
 static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai_err *err)
@@ -587,7 +596,8 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 	has_last = pai_ledger_last_command(c->config.ledger, b->key, &last);
 	if (pai_session_tell_reset(b->session, b->caller_sid, b->caller_sid_started, b->env,
 		has_last ? &last : NULL) ||
-	    b->stale_cwd || !pai_session_identity_equal(&b->first, pai_env_identity(b->env))) {
+	    stands_elsewhere(b) ||
+	    !pai_session_identity_equal(&b->first, pai_env_identity(b->env))) {
 		b->was_reset = true;
 	}
 	return pai_env_exec(b->env, call, &b->line, err);
@@ -650,7 +660,7 @@ int pai_bridge_new(
 	pai_control_hold(b->control);
 	b->id = id;
 	b->key = take_exec->key;
-	b->stale_cwd = take_exec->stale_cwd;
+	memcpy(b->cwd_environment, take_exec->cwd_environment, sizeof(b->cwd_environment));
 	b->no_retry = take_exec->no_retry;
 	b->caller_sid = take_exec->caller_sid;
 	b->caller_sid_started = take_exec->caller_sid_started;

@@ -29,7 +29,8 @@ struct pai_bridge {
 	struct pai_conn *conn; /* a reference */
 	uint32_t id;
 	char *key;
-	bool stale_cwd, no_retry;
+	char cwd_environment[PAI_ENVIRONMENT_TAG + 1];
+	bool no_retry;
 	uint32_t caller_sid;
 	uint64_t caller_sid_started;
 	struct pai_exec_start start;

@@ -356,6 +356,35 @@ static void state_xattr(struct fs_call *c, const char *name)
 	}
 }
 
+/*
+ * Which environment an object belongs to, for pai-exec, whose caller may stand in one that has
+ * gone: so it is answered from here, and without a call, which would be refused. In this name space
+ * the kernel asks nothing else before, which would be refused too.
+ */
+static void environment_xattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct pai_fs *fs = fuse_req_userdata(req);
+	char tag[PAI_IDENTITY_TAG + 1] = "";
+	struct fs_node *n;
+
+	atomic_fetch_add_explicit(&fs->requests[FS_OP_GETXATTR], 1, memory_order_relaxed);
+	pthread_mutex_lock(&fs->lock);
+	n = fs_node_by_id_locked(fs, ino);
+	if (n && n->env) {
+		pai_session_identity_tag(&n->env->identity, tag);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (!tag[0]) {
+		(void)fuse_reply_err(req, ENODATA);
+	} else if (size == 0) {
+		(void)fuse_reply_xattr(req, PAI_IDENTITY_TAG);
+	} else if (size < PAI_IDENTITY_TAG) {
+		(void)fuse_reply_err(req, ERANGE);
+	} else {
+		(void)fuse_reply_buf(req, tag, PAI_IDENTITY_TAG);
+	}
+}
+
 static bool has_none_locked(const struct fs_node *n)
 {
 	return !n->env || (n->flags & FS_NODE_TOLD && !(n->attr.flags & PAI_WS_HAS_XATTRS));
@@ -384,9 +413,14 @@ static void start_xattr(struct fs_call *c)
 
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-	struct fs_call *c = fs_call_new(req, ino, FS_OP_GETXATTR);
 	int unserved = unserved_xattr(name);
+	struct fs_call *c;
 
+	if (strcmp(name, "security.pai.environment") == 0) {
+		environment_xattr(req, ino, size);
+		return;
+	}
+	c = fs_call_new(req, ino, FS_OP_GETXATTR);
 	if (!c) {
 		return;
 	}

@@ -74,6 +74,7 @@ static void on_attached(void *arg, struct pai_session *s, struct pai_env *e, boo
 	env->ws = ws;
 	env->env = pai_env_ref(e);
 	env->generation = pai_env_generation(e);
+	env->identity = *pai_env_identity(e);
 	env->session->env = fs_env_ref_locked(env);
 	env->session->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE | FS_NODE_TOLD);
 	env->session->top->attr.id = env->root_id;

@@ -167,6 +167,7 @@ struct fs_env {
 	size_t ident_buckets, ident_count;
 	struct fs_node *writers, *unproven;
 	uint64_t generation;
+	struct pai_session_identity identity;
 };
 
 struct fs_refusal {

@@ -33,6 +33,10 @@ struct pai_session_identity {
 };
 bool pai_session_identity_equal(
     const struct pai_session_identity *a, const struct pai_session_identity *b);
+/* One printable text for the two, equal only for equal ones: for who may not be told more. */
+#define PAI_IDENTITY_TAG 64
+void pai_session_identity_tag(
+    const struct pai_session_identity *id, char ret[PAI_IDENTITY_TAG + 1]);
 
 struct pai_session_record {
 	char key[129];

@@ -10,6 +10,7 @@
 
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
+#include "providers/base/key.h"
 
 struct memory_store {
 	struct pai_store base;
@@ -36,6 +37,18 @@ bool pai_session_identity_equal(
 {
 	return strcmp(a->sandbox_id, b->sandbox_id) == 0 &&
 	       strcmp(a->incarnation, b->incarnation) == 0;
+}
+
+void pai_session_identity_tag(const struct pai_session_identity *id, char ret[PAI_IDENTITY_TAG + 1])
+{
+	char both[2 * (PAI_ID_MAX + 1)];
+	size_t first = strlen(id->sandbox_id) + 1;
+	size_t second = strlen(id->incarnation) + 1;
+
+	_Static_assert(PAI_IDENTITY_TAG == 2 * PAI_SHA256_BYTES, "its digits");
+	memcpy(both, id->sandbox_id, first);
+	memcpy(both + first, id->incarnation, second);
+	pai_sha256_hex(both, first + second, ret);
 }
 
 void pai_store_free(struct pai_store *s)

@@ -2,21 +2,22 @@
  * An EXEC carries the START of exec_msg.h as its tail, so that the two can't drift apart: whoever
  * passes the command on hands that tail's fields to the line as they are.
  *
- * EXEC:  str key, u8 flags (1 stale_cwd, 2 no_retry), u32 sid, u64 sid_started, START's payload
+ * EXEC:  str key, u8 flags (1 no_retry), u32 sid, u64 sid_started, str cwd_environment, START's
+ *        payload
  * HELLO: u32 magic, u16 version, JSON
  */
 #include "providers/wire/control_msg.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "providers/base/key.h"
 
 enum {
-	FLAG_STALE_CWD = 1 << 0,
-	FLAG_NO_RETRY = 1 << 1,
-	FLAGS_KNOWN = FLAG_STALE_CWD | FLAG_NO_RETRY,
+	FLAG_NO_RETRY = 1 << 0,
+	FLAGS_KNOWN = FLAG_NO_RETRY,
 };
 
 void pai_control_exec_fini(struct pai_control_exec *e)
@@ -28,12 +29,12 @@ void pai_control_exec_fini(struct pai_control_exec *e)
 
 static int put_exec_head(struct pai_buf *out, const struct pai_control_exec *e)
 {
-	uint8_t flags = (e->stale_cwd ? FLAG_STALE_CWD : 0) | (e->no_retry ? FLAG_NO_RETRY : 0);
 	int r = pai_buf_put_bytes(out, e->key, strlen(e->key));
 
-	r = r ? r : pai_buf_put_u8(out, flags);
+	r = r ? r : pai_buf_put_u8(out, e->no_retry ? FLAG_NO_RETRY : 0);
 	r = r ? r : pai_buf_put_u32(out, e->caller_sid);
-	return r ? r : pai_buf_put_u64(out, e->caller_sid_started);
+	r = r ? r : pai_buf_put_u64(out, e->caller_sid_started);
+	return r ? r : pai_buf_put_bytes(out, e->cwd_environment, strlen(e->cwd_environment));
 }
 
 int pai_control_put_exec(struct pai_buf *out, uint32_t id, const struct pai_control_exec *e)
@@ -67,16 +68,18 @@ int pai_control_get_exec(struct pai_view payload, struct pai_control_exec *ret)
 	struct pai_reader in = pai_reader_init(payload.data, payload.len);
 	struct pai_control_exec e = {.key = pai_get_str(&in, PAI_KEY_MAX)};
 	uint8_t flags = pai_get_u8(&in);
+	pai_auto_free char *environment = NULL;
 	int r;
 
-	e.stale_cwd = flags & FLAG_STALE_CWD;
 	e.no_retry = flags & FLAG_NO_RETRY;
 	e.caller_sid = pai_get_u32(&in);
 	e.caller_sid_started = pai_get_u64(&in);
-	if (in.bad || (flags & ~FLAGS_KNOWN) || !e.key || e.key[0] == '\0') {
+	environment = pai_get_str(&in, PAI_ENVIRONMENT_TAG);
+	if (in.bad || (flags & ~FLAGS_KNOWN) || !e.key || e.key[0] == '\0' || !environment) {
 		free(e.key);
 		return -EPROTO;
 	}
+	(void)snprintf(e.cwd_environment, sizeof(e.cwd_environment), "%s", environment);
 	r = pai_exec_get_start(pai_get_rest(&in), &e.start);
 	if (r < 0) {
 		free(e.key);

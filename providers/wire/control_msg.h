@@ -30,11 +30,12 @@ enum pai_control_msg_type {
 #define PAI_CONTROL_MAGIC 0x43494150u /* "PAIC" */
 #define PAI_CONTROL_VERSION 1
 #define PAI_CONTROL_JSON_MAX ((1u << 20) - 64)
+#define PAI_ENVIRONMENT_TAG 64 /* hexadecimal digits: SHA-256 of an environment's identity */
 
 struct pai_control_exec {
-	char *key;      /* raw session key; never empty */
-	bool stale_cwd; /* the caller stands in a directory that is gone: report the reset, run in
-			   cwd */
+	char *key;                                     /* raw session key; never empty */
+	char cwd_environment[PAI_ENVIRONMENT_TAG + 1]; /* the tag of the environment that the caller
+							  stands in; "" when it stands in none */
 	bool no_retry;
 	uint32_t caller_sid; /* the caller's POSIX session, and its leader's start time: who is */
 	uint64_t caller_sid_started; /* told of a reset (0 when unknown) */

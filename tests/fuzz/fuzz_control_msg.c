@@ -23,7 +23,8 @@ static void round_trip(const struct pai_control_exec *e)
 	assert(pai_frame_next(&out, &at, &frame) == 1 && at == out.len && frame.id == 7);
 	r = pai_control_get_exec(frame.payload, &again);
 	assert(r == 0);
-	assert(strcmp(again.key, e->key) == 0 && again.stale_cwd == e->stale_cwd);
+	assert(strcmp(again.key, e->key) == 0);
+	assert(strcmp(again.cwd_environment, e->cwd_environment) == 0);
 	assert(again.no_retry == e->no_retry && again.caller_sid == e->caller_sid);
 	assert(again.caller_sid_started == e->caller_sid_started);
 	pai_control_exec_fini(&again);

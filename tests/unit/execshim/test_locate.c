@@ -100,7 +100,7 @@ Test(locate, maps_any_depth_of_a_session)
 		cr_assert_str_eq(p.dev, rows[i].dev);
 		cr_assert_str_eq(p.key, rows[i].key);
 		cr_assert_str_eq(p.cwd, rows[i].path);
-		cr_assert_not(p.stale_cwd);
+		cr_assert(p.stands_in);
 		pai_place_fini(&p);
 	}
 }
@@ -113,6 +113,7 @@ Test(locate, the_root_of_the_mount_is_no_session)
 	cr_assert_eq(locate(40, "/home/u/pai", &p, &err), 1);
 	cr_assert_str_eq(p.key, "");
 	cr_assert_null(p.cwd);
+	cr_assert_not(p.stands_in);
 	cr_assert_eq(locate(400, "/", &p, &err), 1);
 	cr_assert_str_eq(p.key, "");
 }
@@ -167,23 +168,6 @@ Test(locate, damaged_lines_are_passed_over)
 
 		cr_assert_eq(pai_locate_from(&in, &p, &err), 0, "%zu", i);
 	}
-}
-
-Test(locate, a_directory_that_is_gone_keeps_its_path_and_says_so)
-{
-	struct pai_err err = PAI_ERR_INIT;
-	struct pai_place p;
-	struct pai_locate_input in = {.table = table,
-	    .mount_id = 40,
-	    .cwd = "/home/u/pai/k/gone",
-	    .uid = 1000,
-	    .is_gone = true};
-
-	cr_assert_eq(pai_locate_from(&in, &p, &err), 1);
-	cr_assert(p.stale_cwd);
-	cr_assert_str_eq(p.key, "k");
-	cr_assert_str_eq(p.cwd, "/workspace/gone");
-	pai_place_fini(&p);
 }
 
 Test(locate, a_working_directory_elsewhere_may_be_gone_or_deep)

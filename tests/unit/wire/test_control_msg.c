@@ -17,7 +17,7 @@ static struct pai_control_exec example(void)
 
 	return (struct pai_control_exec){
 	    .key = key,
-	    .stale_cwd = true,
+	    .cwd_environment = "0123abcd",
 	    .caller_sid = 4242,
 	    .caller_sid_started = 1ull << 40,
 	    .start = {.flags = PAI_START_STDIN | PAI_START_MERGED,
@@ -51,7 +51,7 @@ Test(control_msg, exec_comes_back_as_it_was_put)
 	cr_assert_eq(pai_control_put_exec(&out, 3, &e), 0);
 	cr_assert_eq(pai_control_get_exec(payload_of(&out, PAI_MSG_EXEC), &back), 0);
 	cr_assert_str_eq(back.key, "thread/42");
-	cr_assert(back.stale_cwd);
+	cr_assert_str_eq(back.cwd_environment, "0123abcd");
 	cr_assert_not(back.no_retry);
 	cr_assert_eq(back.caller_sid, 4242);
 	cr_assert_eq(back.caller_sid_started, 1ull << 40);
