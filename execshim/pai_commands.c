@@ -322,6 +322,12 @@ static int cmd_pause(const struct pai_args *a, struct pai_err *err)
 	return named_session(a, "pause", true, "paused; the next use resumes it", err);
 }
 
+static int cmd_barrier(const struct pai_args *a, struct pai_err *err)
+{
+	return named_session(
+	    a, "barrier", true, "the mount shows what has been done in its sandbox", err);
+}
+
 /* field: "key" or "sandboxId". */
 static int kill_one(
     const struct pai_args *a, const char *field, const char *value, struct pai_err *err)
@@ -529,6 +535,11 @@ const struct pai_cmd pai_cmd_table[] = {
 	"KEY defaults to the session you stand in.\n"
 	"example: pai pause thread-42\n",
 	PAI_TAKES_SESSION, 1, cmd_pause},
+    {"barrier", "[KEY]", "wait until the mount shows what has been done in the sandbox",
+	"Only for what background processes do there: pai-exec does it for its own command.\n"
+	"KEY defaults to the session you stand in.\n"
+	"example: pai barrier thread-42 && git -C ~/pai/thread-42 status\n",
+	PAI_TAKES_SESSION, 1, cmd_barrier},
     {"trust", "[KEY] [--off]", "let host git use the repositories of a session",
 	"A repository's configuration can run programs on this machine: trust only what you would\n"
 	"run. KEY defaults to the session you stand in.\n"
