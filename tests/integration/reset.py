@@ -12,12 +12,13 @@ rng = random.Random(1)
 wrong = {}
 KEY = "victim"
 PATH = f"{top}/{KEY}"
+ROOT = os.environ["XDG_STATE_HOME"] + "/paifs/local"
 GONE = (errno.ESTALE, errno.ENOENT)
 # What each kind of command may end as: (outcome, may it have been run again?).
 COMMANDS = {
     "silent": (["sh", "-c", "sleep 0.2"], b""),
     "output": (["sh", "-c", "echo begun; sleep 30"], b""),
-    "stdin": (["sh", "-c", "read line; sleep 30"], b"taken\n"),
+    "stdin": (["sh", "-c", "read line; mkdir taken; sleep 30"], b"taken\n"),
     "quick": (["true"], b""),
 }
 
@@ -57,6 +58,14 @@ def sandbox_id():
     return json.loads(out)["session"]["sandboxId"]
 
 
+def wait_until(what, condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ValueError(what)
+        time.sleep(0.002)
+
+
 def expect_gone(what, call):
     """A mutation never succeeds on what is gone; nor does anything else that reaches the server."""
     try:
@@ -66,6 +75,27 @@ def expect_gone(what, call):
             fault(f"{what} after the kill: {errno.errorcode.get(e.errno)}")
         return
     fault(f"{what} succeeded after the kill had returned")
+
+
+def living_in(sandbox):
+    """Processes that see the sandbox's files: their mount table names its directory."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/mountinfo") as f:
+                if sandbox in f.read():
+                    found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def expect_nothing_left(sandbox):
+    names = [name for name in os.listdir(ROOT) if sandbox in name]
+    if names:
+        fault(f"files are left after the kill: {names[0][:6]}...")
+    if living_in(sandbox):
+        fault("a process of the sandbox is left after the kill")
 
 
 def judge_command(kind, code, status, out):
@@ -102,11 +132,12 @@ def turn(number):
         if p.stdout.readline() != b"begun\n":
             fault("output: it never began")
     elif name == "stdin":
-        time.sleep(0.05)
+        wait_until("stdin: it never took its line", lambda: os.path.isdir(f"{PATH}/taken"))
     time.sleep(rng.random() * 0.03)
     killed = run(f"{build}/pai", "-n", "other", "kill", "--sandbox", old)
     if killed.returncode != 0:
         fault(f"the kill failed: {killed.stderr.decode().strip()[-60:]}")
+    expect_nothing_left(old)
     expect_gone("write", lambda: os.pwrite(writing, b"y", 0))
     expect_gone("ftruncate", lambda: os.ftruncate(writing, 3))
     expect_gone("fsync", lambda: os.fsync(writing))
