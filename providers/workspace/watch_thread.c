@@ -9,10 +9,10 @@
  * barriers; read what the queue holds; push, each time with the state of now; answer the barriers.
  * When a barrier turns 100 ms old before that, PUSH_ALL takes the place of the rest.
  *
- * A watch ends, and its object is pushed as DIR_GONE, when the object is removed or moved: its path
- * is unknown from then on. The same when an ancestor was moved and it is not in the directory cache
- * any more. A descriptor in that cache keeps the kernel from saying that a directory was removed,
- * hence the sweeps.
+ * A watch ends, and its object is pushed as DIR_GONE, when the object is removed, or when it or an
+ * ancestor was moved and it is not in the directory cache any more: its path is unknown then. A
+ * descriptor in that cache keeps the kernel from saying that a directory was removed, hence the
+ * sweeps.
  */
 #include <errno.h>
 #include <poll.h>

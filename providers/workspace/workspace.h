@@ -232,8 +232,9 @@ enum pai_ws_push_flags {
 	PAI_WS_PUSH_DATA = 1 << 2,  /* bytes may differ */
 	PAI_WS_PUSH_OPENED =
 	    1 << 3, /* somebody may be about to write through a mapping: no proof any more */
-	PAI_WS_PUSH_DIR_GONE = 1 << 4, /* the watched object itself was removed or moved: forget its
-					  place; its watch has ended, WATCH it anew once found */
+	PAI_WS_PUSH_DIR_GONE = 1 << 4, /* the watched object itself was removed, or moved to where
+					  the server lost it: forget its place; its watch has
+					  ended, WATCH it anew once found */
 	PAI_WS_PUSH_ALL = 1 << 5, /* overflow, or a late barrier: nothing is known about anything,
 				     not even which watches live (WATCH again costs nothing); name
 				     is NULL */
