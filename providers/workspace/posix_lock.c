@@ -309,7 +309,7 @@ struct waiter {
 
 static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wait_changed = PTHREAD_COND_INITIALIZER;
-static struct waiter *waiters; /* oldest first: the order of granting */
+static struct waiter *waiters; /* oldest first: the order of trying */
 static bool is_thread_running;
 static bool is_something_given_up;
 
