@@ -9,6 +9,7 @@
 #include "tests/unit/workspace/fixture.h"
 
 static struct fixture f;
+static sem_t any_done; /* posted with each of the others */
 
 static void open_it(void)
 {
@@ -62,8 +63,6 @@ struct pending {
 	struct pai_ws_req req;
 	sem_t done;
 };
-
-static sem_t any_done;
 
 static void post(struct pai_ws_req *req)
 {
