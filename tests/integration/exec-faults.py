@@ -297,7 +297,7 @@ def what_is_sent_is_what_was_asked():
     e = seen[0]
     assert e["key"] == "k" and e["argv"] == ["prog", "a b", ""] and e["env"] == ["A=1"], e
     assert e["cwd"] == "/workspace/d e" and e["timeout_ms"] == 1500 and e["max_output"] == 2048, e
-    assert e["marks"] == 2 and e["sid"] == os.getsid(0) and e["sid_started"] > 0, e
+    assert e["marks"] == 1 and e["sid"] == os.getsid(0) and e["sid_started"] > 0, e
     with open("/dev/null", "w") as null:
         with fake.Daemon(on_exec(body)):
             for err in (subprocess.STDOUT, subprocess.PIPE):
