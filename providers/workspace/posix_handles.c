@@ -1,6 +1,7 @@
 #include "providers/workspace/posix_handles.h"
 
 #include <errno.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #define NO_SLOT UINT32_MAX
@@ -14,6 +15,10 @@ void pai_handles_init(struct pai_handles *t)
 static void handle_free(struct pai_handle *h)
 {
 	pai_listing_free(h->listing);
+	/* A proof (watch_proof.c) may hold a duplicate, which closing leaves locked. */
+	if (__atomic_load_n(&h->is_flocked, __ATOMIC_RELAXED)) {
+		(void)flock(h->fd, LOCK_UN);
+	}
 	(void)close(h->fd);
 	(void)pthread_mutex_destroy(&h->lock);
 	free(h);

@@ -22,6 +22,7 @@ struct pai_handle {
 	uint32_t access; /* O_RDONLY, O_WRONLY, O_RDWR */
 	bool is_dir;
 	bool is_wal_index; /* SQLite's: posix_lock.c */
+	int is_flocked;    /* atomic: flock() was called on it */
 	uint64_t ino, dev;
 	pthread_mutex_t lock; /* the file position (appends), the listing */
 	struct pai_listing *listing;

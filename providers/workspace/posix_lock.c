@@ -279,8 +279,9 @@ static int try_posix(struct pai_posix *ws, const struct pai_ws_req *req, struct 
 	return error == EACCES ? EAGAIN : error;
 }
 
-static int try_flock(const struct pai_ws_req *req, const struct pai_handle *h)
+static int try_flock(const struct pai_ws_req *req, struct pai_handle *h)
 {
+	__atomic_store_n(&h->is_flocked, 1, __ATOMIC_RELAXED);
 	return flock(h->fd, (int)req->flags | LOCK_NB) < 0 ? errno : 0;
 }
 

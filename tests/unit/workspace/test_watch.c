@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -310,6 +311,25 @@ static bool is_proven(const char *path)
 	cr_assert_eq(open_path(&f, path, O_RDONLY, &h, &flags), 0);
 	cr_assert_eq(release(&f, h), 0);
 	return flags & PAI_WS_PROVEN;
+}
+
+Test(watch, a_proof_keeps_no_lock)
+{
+	uint32_t flags = 0;
+	uint64_t h;
+	pai_auto_fd int fd = -1;
+	struct pai_ws_req req = {.op = PAI_WS_FLOCK, .flags = LOCK_EX};
+
+	put_file(&f, "x", "1");
+	(void)watch("");
+	cr_assert_eq(open_path(&f, "x", O_RDONLY, &h, &flags), 0);
+	cr_assert(flags & PAI_WS_PROVEN);
+	req.handle = h;
+	cr_assert_eq(run(&f, &req), 0);
+	fd = openat(f.dir_fd, "x", O_RDONLY | O_CLOEXEC);
+	cr_assert(flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK);
+	cr_assert_eq(release(&f, h), 0);
+	cr_assert_eq(flock(fd, LOCK_EX | LOCK_NB), 0, "the duplicate has it: %s", strerror(errno));
 }
 
 Test(watch, content_is_proven_only_when_nobody_can_change_it_unseen)
