@@ -177,10 +177,10 @@ $(BUILD)/tests/%.so: tests/plugins/%.c Makefile
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fPIE,$(ALL_CFLAGS)) -fPIC -shared -o $@ $<
 
 .PHONY: all help build-tests unit integration lint fuzz-replay fuzz asan tsan coverage check \
-	check-fast check-long bench up down install format deps test-deps clean stress-bins fuzz-bins
+	check-fast check-long bench up down install format deps test-deps clean tsan-bins fuzz-bins
 
 TEST_BINS := $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(FOLDER_BINS) $(PLUGINS)
-stress-bins: $(filter $(BUILD)/tests/stress-%,$(MAIN_BINS))
+tsan-bins: all $(filter $(BUILD)/tests/stress-% $(BUILD)/tests/tester-%,$(MAIN_BINS) $(FOLDER_BINS))
 fuzz-bins: $(FUZZ_BINS)
 build-tests: all $(TEST_BINS) ## build every test program too
 
@@ -195,11 +195,11 @@ fuzz-replay: build-tests ## the fuzz corpus as a normal test
 	$(RUN) fuzz-replay
 fuzz: ## build the libFuzzer programs (clang)
 	$(MAKE) VARIANT=fuzz fuzz-bins
-asan: ## unit tests and corpus under address and undefined sanitizers
+asan: ## unit tests, corpus and a mount under address and undefined sanitizers
 	$(MAKE) VARIANT=asan build-tests
 	$(RUN) asan
-tsan: ## the plain-main stress programs under the thread sanitizer
-	$(MAKE) VARIANT=tsan stress-bins
+tsan: ## the stress programs and a mount under the thread sanitizer
+	$(MAKE) VARIANT=tsan tsan-bins
 	$(RUN) tsan
 check: test-deps ## everything in its short form
 	$(RUN) check

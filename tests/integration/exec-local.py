@@ -483,28 +483,6 @@ def a_shell_in_a_directory_that_a_reset_took_is_told(s):
 
 
 @test
-def a_shell_in_what_a_reset_took_is_told_though_another_command_was(s):
-    if not s.cwd:
-        return
-    here = os.path.join(s.cwd, "deep", "below")
-    s.run("mkdir", "-p", "deep/below")
-    back = os.getcwd()
-    os.chdir(here)
-    try:
-        reset = pai("-n", s.daemon, "reset", os.path.basename(s.cwd))
-        assert reset.returncode == 0, reset
-        got, status, _ = s.status("mkdir", "-p", "deep/below")
-        assert got == 0 and status["environmentReset"], (got, status)
-        for where, told in ((None, True), (None, True), (here, False)):
-            result = subprocess.run([PAI_EXEC, "pwd"], cwd=where, capture_output=True, text=True,
-                                    timeout=WAIT_S)
-            assert (result.returncode, result.stdout) == (0, "/workspace/deep/below\n"), result
-            assert ("environment was reset" in result.stderr) == told, result
-    finally:
-        os.chdir(back)
-
-
-@test
 def a_reset_is_told_once_and_in_the_status(s):
     key = os.path.basename(s.cwd) if s.cwd else "k"
     s.run("-c", "echo x > kept")

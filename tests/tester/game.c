@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,7 +40,7 @@ struct play {
 
 /* What is being done, for the watchdog: a thread stuck in the file system answers no signal. */
 static char doing[PAI_OP_LINE];
-static volatile unsigned long long progress;
+static atomic_ullong progress;
 
 static void *watch(void *arg)
 {
