@@ -446,34 +446,30 @@ static bool path_of(struct fs_call *c, struct fs_node *n, struct pai_ws_at *at, 
 
 	pthread_mutex_lock(&c->fs->lock);
 	r = fs_node_path_locked(n, keep);
+	if (n->env) {
+		at->id = n->attr.id;
+	}
 	pthread_mutex_unlock(&c->fs->lock);
 	if (r < 0) {
 		fs_call_error(c, -r);
 		return false;
 	}
 	at->path = *keep;
-	if (n->env) {
-		at->id = n->attr.id;
-	}
 	return true;
 }
 
 /* An open description is exact where a name is not, and all that an unlinked file has left. */
-static uint64_t open_handle(struct fs_call *c, const struct fs_node *n, bool writable)
+static uint64_t open_handle_locked(const struct fs_call *c, const struct fs_node *n, bool writable)
 {
-	uint64_t found = 0;
-
-	pthread_mutex_lock(&c->fs->lock);
-	for (const struct fs_handle *h = n->handles; h && !found; h = h->next) {
+	for (const struct fs_handle *h = n->handles; h; h = h->next) {
 		if (h->env == c->env && !h->is_dir && (!writable || h->writable)) {
-			found = h->ws_handle;
+			return h->ws_handle;
 		}
 	}
-	pthread_mutex_unlock(&c->fs->lock);
-	return found;
+	return 0;
 }
 
-static bool name_by_handle(struct fs_call *c, const struct fs_node *n, uint64_t ws_handle)
+static bool name_by_handle_locked(struct fs_call *c, const struct fs_node *n, uint64_t ws_handle)
 {
 	c->ws.handle = ws_handle;
 	c->ws.at.path = "";
@@ -483,15 +479,27 @@ static bool name_by_handle(struct fs_call *c, const struct fs_node *n, uint64_t 
 
 bool fs_call_by_handle(struct fs_call *c, struct fs_node *n)
 {
-	return name_by_handle(c, n, open_handle(c, n, false));
+	bool is_named;
+
+	pthread_mutex_lock(&c->fs->lock);
+	is_named = name_by_handle_locked(c, n, open_handle_locked(c, n, false));
+	pthread_mutex_unlock(&c->fs->lock);
+	return is_named;
 }
 
 bool fs_call_at(struct fs_call *c, struct fs_node *n, struct fs_handle *h)
 {
 	bool resizes = c->ws.op == PAI_WS_SETATTR && c->ws.in.set.valid & PAI_WS_SET_SIZE;
-	bool by_handle = c->ws.op != PAI_WS_OPEN || n->flags & FS_NODE_GONE;
+	uint64_t ws_handle = h ? h->ws_handle : 0;
+	bool is_named;
 
-	if (name_by_handle(c, n, h ? h->ws_handle : by_handle ? open_handle(c, n, resizes) : 0)) {
+	pthread_mutex_lock(&c->fs->lock);
+	if (!h && (c->ws.op != PAI_WS_OPEN || n->flags & FS_NODE_GONE)) {
+		ws_handle = open_handle_locked(c, n, resizes);
+	}
+	is_named = name_by_handle_locked(c, n, ws_handle);
+	pthread_mutex_unlock(&c->fs->lock);
+	if (is_named) {
 		return true;
 	}
 	free(c->path);

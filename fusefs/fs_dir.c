@@ -145,8 +145,8 @@ static bool put_dots(struct filling *f, off_t off)
 	struct fs_node *up = n->parent ? n->parent : n;
 	struct stat st;
 
-	attr.id = n->attr.id;
 	pthread_mutex_lock(&f->c->fs->lock);
+	attr.id = n->attr.id;
 	fs_stat(f->c->fs, n, &attr, &st);
 	e.attr.st_ino = st.st_ino;
 	attr.id = up->attr.id;

@@ -235,7 +235,7 @@ struct pai_fs {
 	uint32_t init_offered; /* its flags */
 	bool init_answered;
 	bool watchdog_runs, mountwatch_runs, stopping;
-	volatile bool served;    /* the loop has ended */
+	atomic_bool served;      /* the loop has ended */
 	struct pai_cancel *stop; /* somebody wants it to end */
 	int pid;
 	atomic_bool refreshing;
