@@ -19,13 +19,6 @@ static int unserved_xattr(const char *name)
 
 /* --- stat --- */
 
-/* What an answer about an object rests on: the watch of its directory, for a session's top its own.
- */
-static struct fs_node *watcher_of(struct fs_node *n)
-{
-	return n->env ? n->parent : n;
-}
-
 static void reply_attr(struct fs_call *c, const struct pai_ws_attr *attr)
 {
 	const struct pai_ws_attr *shown;
@@ -34,8 +27,8 @@ static void reply_attr(struct fs_call *c, const struct pai_ws_attr *attr)
 
 	fs_answer_begin(c);
 	pthread_mutex_lock(&c->fs->lock);
-	shown = fs_tell_locked(
-	    c, c->node, attr, fs_may_cache_locked(c, watcher_of(c->node), c->node), &seconds);
+	shown = fs_tell_locked(c, c->node, attr,
+	    fs_may_cache_locked(c, fs_watcher_locked(c->node), c->node), &seconds);
 	fs_stat(c->fs, c->node, shown, &st);
 	pthread_mutex_unlock(&c->fs->lock);
 	(void)fuse_reply_attr(c->req, &st, seconds);
@@ -91,17 +84,24 @@ static void finish_link(struct fs_call *c)
 
 static void start_getattr(struct fs_call *c)
 {
+	uint32_t mode;
+	bool is_watchable;
+
 	if (!c->server) {
 		reply_plain(c);
 		return;
 	}
+	pthread_mutex_lock(&c->fs->lock);
+	mode = c->node->attr.mode;
+	is_watchable = S_ISDIR(mode) || c->node->nlink > 1;
+	pthread_mutex_unlock(&c->fs->lock);
 	/* From here on the kernel may ask once and believe it: see attributes_are_watched(). */
-	if (S_ISDIR(c->node->attr.mode) || c->node->nlink > 1) {
+	if (is_watchable) {
 		fs_watch(c, c->node);
 	}
-	fs_know(c, watcher_of(c->node), c->node);
+	fs_know(c);
 	c->ws.op = PAI_WS_GETATTR;
-	if (c->fs->options.symlinks == PAI_FS_SYMLINKS_GUARDED && S_ISLNK(c->node->attr.mode)) {
+	if (c->fs->options.symlinks == PAI_FS_SYMLINKS_GUARDED && S_ISLNK(mode)) {
 		c->ws.op = PAI_WS_READLINK;
 		c->finish = finish_link;
 	}
@@ -136,7 +136,7 @@ static int64_t ns_of(const struct timespec *ts)
 
 static void start_setattr(struct fs_call *c)
 {
-	fs_know(c, watcher_of(c->node), c->node);
+	fs_know(c);
 	fs_cred(c);
 	c->ws.op = PAI_WS_SETATTR;
 	if (fs_call_at(c, c->node, c->handle)) {
@@ -402,7 +402,7 @@ static bool has_none(struct fs_call *c)
 
 static void start_xattr(struct fs_call *c)
 {
-	fs_know(c, watcher_of(c->node), c->node);
+	fs_know(c);
 	fs_cred(c);
 	c->ws.name = c->name;
 	if ((c->ws.op == PAI_WS_SETXATTR && !fs_call_data(c)) || !fs_call_at(c, c->node, NULL)) {
@@ -415,6 +415,7 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	int unserved = unserved_xattr(name);
 	struct fs_call *c;
+	bool is_link;
 
 	if (strcmp(name, "security.pai.environment") == 0) {
 		environment_xattr(req, ino, size);
@@ -425,9 +426,12 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 		return;
 	}
 	c->size = size;
+	pthread_mutex_lock(&c->fs->lock);
+	is_link = S_ISLNK(c->node->attr.mode);
+	pthread_mutex_unlock(&c->fs->lock);
 	if (strncmp(name, "user.pai.", 9) == 0) {
 		state_xattr(c, name + 9);
-	} else if (strcmp(name, "security.pai.target") == 0 && S_ISLNK(c->node->attr.mode)) {
+	} else if (strcmp(name, "security.pai.target") == 0 && is_link) {
 		c->ws.op = PAI_WS_READLINK;
 		fs_call_run(c, start_xattr, finish_bytes);
 	} else if (unserved) {

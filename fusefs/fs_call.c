@@ -45,6 +45,9 @@ struct fs_call *fs_call_new(fuse_req_t req, fuse_ino_t ino, int opcode)
 	if (c->node) {
 		fs_node_ref_locked(c->node);
 		c->session = c->node->session;
+		if (c->node->env) {
+			c->ws.at.id = c->node->attr.id;
+		}
 		stale = c->node->env && c->node->env->revoked;
 	}
 	pthread_mutex_unlock(&fs->lock);
@@ -425,7 +428,7 @@ void fs_call_run(struct fs_call *c, fs_call_fn start, fs_call_fn finish)
 
 	c->start = start;
 	c->finish = finish;
-	if (__atomic_load_n(&c->session->broken, __ATOMIC_RELAXED)) {
+	if (c->session->broken) {
 		fs_call_error(c, ETIMEDOUT);
 		return;
 	}
@@ -446,9 +449,7 @@ static bool path_of(struct fs_call *c, struct fs_node *n, struct pai_ws_at *at, 
 
 	pthread_mutex_lock(&c->fs->lock);
 	r = fs_node_path_locked(n, keep);
-	if (n->env) {
-		at->id = n->attr.id;
-	}
+	at->id = n->env ? n->attr.id : (struct pai_ws_identity){.ino = 0};
 	pthread_mutex_unlock(&c->fs->lock);
 	if (r < 0) {
 		fs_call_error(c, -r);

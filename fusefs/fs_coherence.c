@@ -41,10 +41,22 @@ uint64_t fs_know_locked(
 	return sum;
 }
 
-void fs_know(struct fs_call *c, const struct fs_node *dir, const struct fs_node *n)
+struct fs_node *fs_watcher_locked(struct fs_node *n)
+{
+	return n->env ? n->parent : n;
+}
+
+void fs_know(struct fs_call *c)
 {
 	pthread_mutex_lock(&c->fs->lock);
-	c->know = fs_know_locked(c->env, dir, n);
+	c->know = fs_know_locked(c->env, fs_watcher_locked(c->node), c->node);
+	pthread_mutex_unlock(&c->fs->lock);
+}
+
+void fs_know_names(struct fs_call *c)
+{
+	pthread_mutex_lock(&c->fs->lock);
+	c->know = fs_know_locked(c->env, c->node, NULL);
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
@@ -67,10 +79,12 @@ void fs_watch(struct fs_call *c, struct fs_node *n)
 {
 	struct pai_ws_req req = {.op = PAI_WS_WATCH, .done = watched, .error = EINPROGRESS};
 	pai_auto_free char *path = NULL;
+	bool is_settled;
 
-	if (__atomic_load_n(&n->flags, __ATOMIC_RELAXED) &
-		(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE) ||
-	    c->fs->options.coherence != PAI_FS_PUSH ||
+	pthread_mutex_lock(&c->fs->lock);
+	is_settled = n->flags & (FS_NODE_WATCHED | FS_NODE_UNWATCHABLE);
+	pthread_mutex_unlock(&c->fs->lock);
+	if (is_settled || c->fs->options.coherence != PAI_FS_PUSH ||
 	    (c->server->caps & (PAI_WS_CAP_WATCH | PAI_WS_CAP_INLINE)) !=
 		(PAI_WS_CAP_WATCH | PAI_WS_CAP_INLINE)) {
 		return;

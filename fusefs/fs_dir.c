@@ -142,10 +142,11 @@ static bool put_dots(struct filling *f, off_t off)
 	struct fuse_entry_param e = {.attr = {.st_mode = S_IFDIR}};
 	struct pai_ws_attr attr = {.id = {.ino = 0}};
 	struct fs_node *n = f->c->node;
-	struct fs_node *up = n->parent ? n->parent : n;
+	const struct fs_node *up;
 	struct stat st;
 
 	pthread_mutex_lock(&f->c->fs->lock);
+	up = n->parent ? n->parent : n;
 	attr.id = n->attr.id;
 	fs_stat(f->c->fs, n, &attr, &st);
 	e.attr.st_ino = st.st_ino;
@@ -258,7 +259,7 @@ static void start_readdir(struct fs_call *c)
 		return;
 	}
 	fs_watch(c, c->node);
-	fs_know(c, c->node, NULL);
+	fs_know_names(c);
 	c->ws.op = PAI_WS_READDIR;
 	c->ws.handle = c->handle->ws_handle;
 	c->ws.at.path = "";

@@ -181,7 +181,7 @@ static void finish_open(struct fs_call *c)
 
 static void start_open(struct fs_call *c)
 {
-	fs_know(c, c->node->parent, c->node);
+	fs_know(c);
 	fs_cred(c);
 	c->ws.op = PAI_WS_OPEN;
 	c->ws.flags = c->open_flags;
@@ -261,7 +261,7 @@ static void finish_create(struct fs_call *c)
 static void start_create(struct fs_call *c)
 {
 	fs_watch(c, c->node);
-	fs_know(c, c->node, NULL);
+	fs_know_names(c);
 	fs_cred(c);
 	c->ws.op = PAI_WS_CREATE;
 	c->ws.name = c->name;
@@ -305,7 +305,6 @@ struct fs_call *fs_file_call(fuse_req_t req, fuse_ino_t ino, int opcode, struct 
 	}
 	c->ws.handle = c->handle->ws_handle;
 	c->ws.at.path = "";
-	c->ws.at.id = c->node->attr.id;
 	return c;
 }
 

@@ -266,7 +266,7 @@ static void lookup_top(struct fs_call *c, struct fs_session *s)
 	pthread_mutex_lock(&c->fs->lock);
 	near = fs_top_is_near_locked(s);
 	pthread_mutex_unlock(&c->fs->lock);
-	if (near && !__atomic_load_n(&s->broken, __ATOMIC_RELAXED)) {
+	if (near && !s->broken) {
 		c->session = s;
 		fs_call_run(c, start_top, finish_top);
 	} else {

@@ -124,7 +124,9 @@ static size_t look_locked(
 		    "it answers",
 		    s->key, (unsigned long long)silent);
 	}
-	__atomic_store_n(&s->broken, s->broken || tripped, __ATOMIC_RELAXED);
+	if (tripped) {
+		s->broken = true;
+	}
 	for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
 		int errnum;
 
@@ -157,7 +159,7 @@ static bool is_answer(int error)
 void fs_session_heard(struct fs_session *s, int error)
 {
 	if (is_answer(error)) {
-		__atomic_store_n(&s->heard_ms, pai_clock_ms(), __ATOMIC_RELAXED);
+		s->heard_ms = pai_clock_ms();
 	}
 }
 
@@ -179,7 +181,7 @@ static void ping_done(struct pai_ws_req *req)
 	s->pinging = false;
 	mended = s->broken && is_answer(req->error);
 	if (mended) {
-		__atomic_store_n(&s->broken, false, __ATOMIC_RELAXED);
+		s->broken = false;
 	}
 	pthread_mutex_unlock(&fs->pending_lock);
 	if (mended) {
@@ -205,8 +207,7 @@ static void ping(struct fs_session *s)
 	pthread_mutex_unlock(&s->fs->lock);
 	pthread_mutex_lock(&s->fs->pending_lock);
 	if (!ws) {
-		__atomic_store_n(
-		    &s->broken, false, __ATOMIC_RELAXED); /* another environment will be asked */
+		s->broken = false; /* another environment will be asked */
 	}
 	if (!p || !ws || s->pinging) {
 		pthread_mutex_unlock(&s->fs->pending_lock);

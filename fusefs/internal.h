@@ -197,9 +197,9 @@ struct fs_session {
 	size_t pending_count;
 	struct fs_call *waiting; /* for an environment */
 	bool acquiring;          /* a pool job is at it */
-	bool broken;             /* the breaker: all fails until a ping succeeds */
+	atomic_bool broken;      /* the breaker: all fails until a ping succeeds */
 	bool pinging;
-	uint64_t heard_ms; /* when it last answered anything */
+	_Atomic uint64_t heard_ms; /* when it last answered anything */
 	/* An environment could not be had, after a long wait: by whether it was to be changed. */
 	struct fs_refusal refused[2];
 	struct fs_queue *queue; /* notifications */
@@ -375,8 +375,11 @@ void fs_calls_end(struct pai_fs *fs);
 /* The epochs of what an answer about `n` in `dir` rests on; either may be NULL. */
 uint64_t fs_know_locked(
     const struct fs_env *env, const struct fs_node *dir, const struct fs_node *n);
-/* Notes them in the call, before the server is asked. */
-void fs_know(struct fs_call *c, const struct fs_node *dir, const struct fs_node *n);
+/* Whose watch tells of it: its directory's, or a top's own. */
+struct fs_node *fs_watcher_locked(struct fs_node *n);
+/* Notes them in the call, before the server is asked about its node, or for names in it. */
+void fs_know(struct fs_call *c);
+void fs_know_names(struct fs_call *c);
 /* Makes n (a directory, or a file with several links) watched, before the question whose answer may
  * be cached. */
 void fs_watch(struct fs_call *c, struct fs_node *n);
