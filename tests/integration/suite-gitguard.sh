@@ -55,7 +55,7 @@ plant() {
 # refused WHO COMMAND...: in each shape, nothing runs, and git says why (of an alias and of diff it
 # only says that there is no repository).
 refused() {
-	local who=$1 wrong= out shape command
+	local who=$1 wrong="" out shape command
 	shift
 	for shape in $shapes; do
 		out=$(cd "$MNT/$shape" && timeout 20 "$@" git status 2>&1)
