@@ -38,6 +38,7 @@
 #define DISCOVER_TIMEOUT_MS 30000
 #define CONTROL_DRAIN_MS 5000
 #define SESSIONS_DRAIN_MS 5000
+#define CUT_OFF_MS 5000
 #define DRAIN_S 15
 
 struct daemon {
@@ -357,6 +358,27 @@ static void request_shutdown(void *arg)
 
 /* --- serving and taking down --- */
 
+/* A killed daemon that can't end holds its name until its connection is cut off. */
+static int take_instance(struct daemon *d, struct pai_err *err)
+{
+	const struct pai_options *o = d->options;
+	uint64_t deadline_ms = pai_deadline_in(CUT_OFF_MS);
+	pai_auto_free char *fsname = NULL;
+	int r = pai_instance_take(o->name, &d->instance, err);
+
+	if (r != -EOWNERDEAD || !o->mountpoint || asprintf(&fsname, "paifs#%s", o->name) < 0) {
+		return r;
+	}
+	pai_log_warn("daemon", "the killed daemon of '%s' can't end: cutting it off", o->name);
+	pai_fs_cut_off(fsname, o->mountpoint);
+	do {
+		*err = (struct pai_err)PAI_ERR_INIT;
+		r = pai_instance_take(o->name, &d->instance, err);
+	} while (r == -EOWNERDEAD && !pai_deadline_passed(deadline_ms) &&
+		 pai_call_sleep(PAI_CALL_UNBOUNDED, pai_deadline_in(10), PAI_ERR_IGNORED()) == 0);
+	return r;
+}
+
 static int start(struct daemon *d, pai_daemon_ready_fn ready, void *arg, struct pai_err *err)
 {
 	const struct pai_options *o = d->options;
@@ -364,8 +386,7 @@ static int start(struct daemon *d, pai_daemon_ready_fn ready, void *arg, struct 
 	struct pai_control_config config = {.options = o, .shutdown = request_shutdown, .arg = d};
 	int r = 0;
 
-	if (open_log(o, err) < 0 || pai_instance_take(o->name, &d->instance, err) < 0 ||
-	    open_parts(d, err) < 0 ||
+	if (open_log(o, err) < 0 || take_instance(d, err) < 0 || open_parts(d, err) < 0 ||
 	    pai_instance_listen(&d->instance, o->control_uid_count > 0, &listen_fd, err) < 0) {
 		return -err->errnum;
 	}

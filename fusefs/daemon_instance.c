@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,6 +16,19 @@
 #include "providers/base/path.h"
 
 #define BACKLOG 1024
+
+/* Killed, and not gone: the threads that are left wait in the kernel. */
+static bool is_zombie(pid_t pid)
+{
+	char path[64], line[512];
+	pai_auto_file FILE *f = NULL;
+	const char *state;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "re");
+	state = f && fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+	return state && strncmp(state, ") Z", 3) == 0;
+}
 
 static int lock(const char *name, const char *path, int *ret_fd, struct pai_err *err)
 {
@@ -38,7 +52,7 @@ static int lock(const char *name, const char *path, int *ret_fd, struct pai_err 
 		    "-n "
 		    "%s), or name another (-n NAME)",
 		    name, (int)holder.l_pid, name);
-		err->errnum = EADDRINUSE;
+		err->errnum = is_zombie(holder.l_pid) ? EOWNERDEAD : EADDRINUSE;
 		return -err->errnum;
 	}
 	*ret_fd = PAI_TAKE_FD(fd);

@@ -299,21 +299,44 @@ static void escape_source(const char *name, char *out, size_t cap)
 
 /* Asked of the mount table, not of the mount: nobody serves it yet, or any more. The last line is
  * the newest. */
-static bool find_mount(const struct pai_fs *fs, char dev[32])
+static bool find_source(const char *fsname, const char *only_dev, char dev[32])
 {
 	pai_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
 	char line[PATH_MAX * 2], source[1300], want_name[1400];
 	bool found = false;
 
-	escape_source(fs->fsname, source, sizeof(source));
+	escape_source(fsname, source, sizeof(source));
 	(void)snprintf(want_name, sizeof(want_name), " - fuse.paifs %s ", source);
 	while (f && fgets(line, sizeof(line), f)) {
 		if (strstr(line, want_name) && sscanf(line, "%*d %*d %31s", dev) == 1 &&
-		    (!fs->dev[0] || strcmp(fs->dev, dev) == 0)) {
+		    (!*only_dev || strcmp(only_dev, dev) == 0)) {
 			found = true;
 		}
 	}
 	return found;
+}
+
+static bool find_mount(const struct pai_fs *fs, char dev[32])
+{
+	return find_source(fs->fsname, fs->dev, dev);
+}
+
+void pai_fs_cut_off(const char *fsname, const char *mountpoint)
+{
+	char dev[32] = "", path[96];
+	const char *minor;
+	pai_auto_fd int fd = -1;
+
+	if (!find_source(fsname, "", dev)) {
+		return;
+	}
+	minor = strchr(dev, ':');
+	(void)snprintf(
+	    path, sizeof(path), "/sys/fs/fuse/connections/%s/abort", minor ? minor + 1 : "");
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, "1", 1) != 1) {
+		unmount_at(mountpoint); /* forced, for root */
+	}
 }
 
 /* symlinks=nofollow: the kernel shows every link's text and follows none. fusermount3 knows no such

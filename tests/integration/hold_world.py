@@ -160,7 +160,13 @@ class Daemon:
 
     def is_up(self):
         assert self.proc.poll() is None, f"{self.name} ended: {self.proc.returncode}"
-        return (not self.top or is_mounted(self.top)) and os.path.exists(f"{RUN}/paifs/{self.name}.sock")
+        try:
+            c = Client(f"{RUN}/paifs/{self.name}.sock", timeout=5)
+            up = c.hello()["pid"] == self.proc.pid  # the socket of one that was killed stays
+            c.sock.close()
+            return up
+        except (OSError, EOFError):
+            return False
 
     def client(self, timeout=30):
         c = Client(f"{RUN}/paifs/{self.name}.sock", timeout=timeout)
