@@ -257,7 +257,7 @@ Test(posix, links_are_not_followed_and_special_files_not_opened)
 	cr_assert_eq(run(&f, &req), 0);
 	cr_assert_str_eq(req.out.data, "/etc/passwd");
 	cr_assert(S_ISLNK(req.attr.mode));
-	cr_assert_eq(req.attr.size, req.out.len);
+	cr_assert_eq((size_t)req.attr.size, req.out.len);
 	cr_assert_eq(req.out.len, strlen("/etc/passwd"));
 	pai_ws_req_fini(&req);
 	req.at.path = "p";
