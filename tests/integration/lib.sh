@@ -11,6 +11,8 @@
 # PAI_ON says what is mounted: paifs (default); plain, the same directory twice, and passthrough,
 # libfuse's example without caches, prove the scripts themselves.
 set -u
+# Run by make, as `make -s check` is: what is built in here is built as a user would.
+unset MAKEFLAGS MFLAGS MAKELEVEL
 
 lib_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root_dir=$(cd "$lib_dir/../.." && pwd)
