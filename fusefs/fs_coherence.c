@@ -204,9 +204,10 @@ static void void_locked(struct fs_node *n)
 
 static void opened_pushed_locked(struct fs_node *n)
 {
+	/* An open under way may rest on the proof that this ends. */
+	n->epoch++;
 	if (n->flags & FS_NODE_PAGES) {
 		n->flags &= ~FS_NODE_PROVEN;
-		n->epoch++;
 		fs_node_list_unproven_locked(n, true);
 	}
 }

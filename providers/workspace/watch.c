@@ -396,16 +396,20 @@ int pai_posix_unwatch(struct pai_posix *ws, struct pai_ws_req *req)
 
 /* --- proving --- */
 
+/* No event asks for this push: the proof is gone before one could be looked at. */
+static void withdraw_locked(struct pai_watch_service *s, struct pai_proof *p)
+{
+	if (!pai_batch_add(&s->withdrawn, p->wd, p->name, PAI_WS_PUSH_OPENED, false)) {
+		s->withdraws_all = true;
+	}
+	pai_proofs_remove(&s->proofs, p);
+	wake(s);
+}
+
 static void make_room_locked(struct pai_watch_service *s)
 {
 	while (s->proofs.count > s->proofs.max) {
-		struct pai_proof *p = s->proofs.oldest;
-
-		if (!pai_batch_add(&s->withdrawn, p->wd, p->name, PAI_WS_PUSH_OPENED, false)) {
-			s->withdraws_all = true;
-		}
-		pai_proofs_remove(&s->proofs, p);
-		wake(s);
+		withdraw_locked(s, s->proofs.oldest);
 	}
 }
 
@@ -444,7 +448,12 @@ static bool end_proof(struct pai_watch_service *s, const struct pai_ws_identity 
 	if (p && p->serial != serial) {
 		p = NULL;
 	}
-	if (p && !holds) {
+	if (p && holds) {
+		p->is_told = true;
+	} else if (p && p->is_told) {
+		/* An opener's event may be in the queue yet, and finds no proof to break. */
+		withdraw_locked(s, p);
+	} else if (p) {
 		pai_proofs_remove(&s->proofs, p);
 	}
 	(void)pthread_mutex_unlock(&s->lock);

@@ -23,6 +23,7 @@ struct pai_proof {
 	struct pai_proof *watch_prev, *watch_next; /* of one watch */
 	struct pai_proof **of_watch;
 	uint64_t serial; /* tells this proof from a later one of the same name */
+	bool is_told;    /* somebody was answered that it holds */
 	struct pai_ws_identity id;
 	int wd;
 	int fd;

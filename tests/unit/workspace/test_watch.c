@@ -379,6 +379,22 @@ Test(watch, proof_is_withdrawn_when_somebody_opens_for_writing)
 	expect("x", PAI_WS_PUSH_OPENED, true);
 }
 
+/* The second question is asked before the event of the opening is looked at: 20 rounds, since the
+ * thread may be the faster one. */
+Test(watch, proof_that_fails_when_asked_again_is_withdrawn)
+{
+	for (int i = 0; i < 20; i++) {
+		pai_auto_fd int fd = -1;
+
+		put_file(&f, "x", "hello");
+		(void)watch("");
+		cr_assert(is_proven("x"));
+		fd = openat(f.dir_fd, "x", O_RDWR | O_CLOEXEC);
+		cr_assert(!is_proven("x"));
+		expect("x", PAI_WS_PUSH_OPENED, true);
+	}
+}
+
 Test(watch, proof_does_not_survive_a_replacement)
 {
 	pai_auto_fd int fd = -1;
