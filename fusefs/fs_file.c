@@ -179,12 +179,28 @@ static void finish_open(struct fs_call *c)
 	fs_call_done(c);
 }
 
+/* Spares the server the way to the file, and a question whose answer decide_caching_locked() would
+ * not look at. */
+static void name_directory(struct fs_call *c)
+{
+	struct fs_node *n = c->node;
+
+	pthread_mutex_lock(&c->fs->lock);
+	if (n->flags & FS_NODE_IN_NAME) {
+		c->ws.to.id = n->parent->env ? n->parent->attr.id : c->env->root_id;
+	}
+	c->ws.in.open.no_proof =
+	    n->flags & FS_NODE_PROVEN && n->stale_pages == 0 && !(c->open_flags & O_TRUNC);
+	pthread_mutex_unlock(&c->fs->lock);
+}
+
 static void start_open(struct fs_call *c)
 {
 	fs_know(c);
 	fs_cred(c);
 	c->ws.op = PAI_WS_OPEN;
 	c->ws.flags = c->open_flags;
+	name_directory(c);
 	free(c->path);
 	c->path = NULL;
 	if (fs_call_at(c, c->node, NULL)) {

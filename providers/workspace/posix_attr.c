@@ -161,14 +161,21 @@ int pai_posix_stat_node(const struct pai_posix *ws, struct pai_node *n, struct p
 	return 0;
 }
 
+void pai_posix_fill_fd(
+    const struct pai_posix *ws, int fd, const struct statx *stx, struct pai_ws_attr *ret)
+{
+	char names[1024];
+
+	fill(ws, stx, has_served(names, flistxattr(fd, names, sizeof(names))), ret);
+}
+
 int pai_posix_stat_fd(const struct pai_posix *ws, int fd, struct pai_ws_attr *ret)
 {
 	struct statx stx;
-	char names[1024];
 	int error = pai_posix_statx(fd, "", &stx);
 
 	if (error == 0) {
-		fill(ws, &stx, has_served(names, flistxattr(fd, names, sizeof(names))), ret);
+		pai_posix_fill_fd(ws, fd, &stx, ret);
 	}
 	return error;
 }

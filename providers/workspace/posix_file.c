@@ -59,7 +59,19 @@ static bool names_wal_index(const char *name)
 	return len > 4 && strcmp(name + len - 4, "-shm") == 0;
 }
 
-/* `name`: by which it was opened, its directory may come before it; NULL: it has none. */
+/* Its attributes are in req->attr. `name`: by which it was opened, its directory may come before
+ * it; NULL: it has none. */
+static int add_known(struct pai_posix *ws, struct pai_ws_req *req, int fd, const char *name)
+{
+	int error =
+	    pai_handles_add(&ws->handles, fd, req->flags & O_ACCMODE, &req->attr, &req->out.handle);
+
+	if (error == 0 && names_wal_index(name) && pai_lock_wal_index(ws, req->out.handle)) {
+		req->out.open_flags |= PAI_WS_DIRECT;
+	}
+	return error;
+}
+
 static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd, const char *name)
 {
 	int error = pai_posix_stat_fd(ws, fd, &req->attr);
@@ -68,12 +80,7 @@ static int add_handle(struct pai_posix *ws, struct pai_ws_req *req, int fd, cons
 		(void)close(fd);
 		return error;
 	}
-	error =
-	    pai_handles_add(&ws->handles, fd, req->flags & O_ACCMODE, &req->attr, &req->out.handle);
-	if (error == 0 && names_wal_index(name) && pai_lock_wal_index(ws, req->out.handle)) {
-		req->out.open_flags |= PAI_WS_DIRECT;
-	}
-	return error;
+	return add_known(ws, req, fd, name);
 }
 
 static int reopen(int path_fd, const struct pai_ws_req *req, int *ret_fd)
@@ -100,7 +107,7 @@ static int open_parent(
 {
 	size_t len = (size_t)(name - req->at.path);
 	pai_auto_free char *parent = strndup(req->at.path, len ? len - 1 : 0);
-	struct pai_ws_at at = {.path = parent};
+	struct pai_ws_at at = {.path = parent, .id = req->to.id};
 	int error = parent ? pai_posix_dir(ws, &at, ret) : ENOMEM;
 
 	/* The path is where the client last knew it: what lies there now, a link perhaps, is not
@@ -109,31 +116,70 @@ static int open_parent(
 											 : error;
 }
 
+/* A missing file was not meant where an identity was expected. */
+static int check_expected(const struct pai_ws_req *req, int error, const struct statx *stx)
+{
+	struct pai_ws_identity id;
+
+	if (error || !req->at.id.ino) {
+		return error == ENOENT && req->at.id.ino ? ESTALE : error;
+	}
+	id = pai_posix_identity(stx);
+	return pai_ws_identity_equal(&id, &req->at.id) ? 0 : ESTALE;
+}
+
+/* What was proven before is open already: one look at the name tells that it is the same file.
+ * False: it has to be opened. */
+static bool open_shared(struct pai_posix *ws, struct pai_ws_req *req, const struct pai_node *dir,
+    const char *name, int *ret_error)
+{
+	struct pai_handle *h;
+	struct statx stx;
+	int fd;
+
+	/* SQLite's index tells its openers by their descriptions. */
+	if (names_wal_index(name) || pai_posix_statx(dir->fd, name, &stx) != 0 ||
+	    check_expected(req, 0, &stx) != 0) {
+		return false;
+	}
+	fd = pai_watch_share(ws, dir, name, &stx);
+	if (fd < 0) {
+		return false;
+	}
+	if (!req->in.open.no_proof && stx.stx_nlink == 1 &&
+	    pai_watch_prove(ws, dir, name, &stx, fd)) {
+		req->out.open_flags = PAI_WS_PROVEN;
+	}
+	pai_posix_fill_fd(ws, fd, &stx, &req->attr);
+	*ret_error = add_known(ws, req, fd, NULL);
+	h = *ret_error ? NULL : pai_handles_get(&ws->handles, req->out.handle);
+	if (h) {
+		h->is_shared = true;
+		pai_handles_put(&ws->handles, h);
+	}
+	return true;
+}
+
 /* Through its directory, which may be able to vouch for the content. */
 static int open_to_read(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	const char *name = name_in(req->at.path);
 	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
 	pai_auto_fd int path_fd = -1;
-	struct pai_ws_identity id;
 	struct statx stx;
 	int fd, error = open_parent(ws, req, name, &dir);
 
-	if (error == 0) {
-		error = pai_posix_child(dir.fd, name, &path_fd);
-		error = error == ENOENT && req->at.id.ino ? ESTALE : error;
+	if (error || open_shared(ws, req, &dir, name, &error)) {
+		return error;
 	}
+	error = pai_posix_child(dir.fd, name, &path_fd);
 	if (error == 0) {
 		error = pai_posix_statx(path_fd, "", &stx);
 	}
-	if (error) {
-		return error;
+	error = check_expected(req, error, &stx);
+	if (error == 0) {
+		error = check_type(&stx);
 	}
-	id = pai_posix_identity(&stx);
-	if (req->at.id.ino && !pai_ws_identity_equal(&id, &req->at.id)) {
-		return ESTALE;
-	}
-	error = check_type(&stx);
 	if (error == 0) {
 		error = reopen(path_fd, req, &fd);
 	}
@@ -141,8 +187,10 @@ static int open_to_read(struct pai_posix *ws, struct pai_ws_req *req)
 		return error;
 	}
 	/* The attributes are read after the proof: nothing has changed since without a word. */
-	req->out.open_flags =
-	    stx.stx_nlink == 1 && pai_watch_prove(ws, &dir, name, &id, fd) ? PAI_WS_PROVEN : 0;
+	if (!req->in.open.no_proof && stx.stx_nlink == 1 &&
+	    pai_watch_prove(ws, &dir, name, &stx, fd)) {
+		req->out.open_flags = PAI_WS_PROVEN;
+	}
 	return add_handle(ws, req, fd, name);
 }
 

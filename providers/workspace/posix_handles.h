@@ -23,6 +23,7 @@ struct pai_handle {
 	bool is_dir;
 	bool is_wal_index; /* SQLite's: posix_lock.c */
 	int is_flocked;    /* atomic: flock() was called on it */
+	bool is_shared;    /* others have its description too; under `lock` */
 	uint64_t ino, dev;
 	pthread_mutex_t lock; /* the file position (appends), the listing */
 	struct pai_listing *listing;

@@ -279,8 +279,29 @@ static int try_posix(struct pai_posix *ws, const struct pai_ws_req *req, struct 
 	return error == EACCES ? EAGAIN : error;
 }
 
+/* Locks of this kind belong to a description: from now on the handle has one for itself. */
+static int take_description(struct pai_handle *h)
+{
+	pai_auto_fd int fd = -1;
+	int error = 0;
+
+	(void)pthread_mutex_lock(&h->lock);
+	if (h->is_shared) {
+		fd = open(pai_posix_proc_path(h->fd).text, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		error = fd < 0 || dup3(fd, h->fd, O_CLOEXEC) < 0 ? errno : 0;
+		h->is_shared = error != 0;
+	}
+	(void)pthread_mutex_unlock(&h->lock);
+	return error;
+}
+
 static int try_flock(const struct pai_ws_req *req, struct pai_handle *h)
 {
+	int error = take_description(h);
+
+	if (error) {
+		return error;
+	}
 	__atomic_store_n(&h->is_flocked, 1, __ATOMIC_RELAXED);
 	return flock(h->fd, (int)req->flags | LOCK_NB) < 0 ? errno : 0;
 }

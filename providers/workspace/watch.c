@@ -5,6 +5,7 @@
 #include "providers/workspace/watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -413,10 +414,53 @@ static void make_room_locked(struct pai_watch_service *s)
 	}
 }
 
+static struct pai_proof_stamp stamp_of(const struct statx *stx)
+{
+	return (struct pai_proof_stamp){
+	    .ctime_ns = stx->stx_ctime.tv_sec * INT64_C(1000000000) + stx->stx_ctime.tv_nsec,
+	    .mode = stx->stx_mode,
+	    .uid = stx->stx_uid,
+	    .gid = stx->stx_gid,
+	};
+}
+
+static bool same_stamp(const struct pai_proof_stamp *a, const struct pai_proof_stamp *b)
+{
+	return a->ctime_ns == b->ctime_ns && a->mode == b->mode && a->uid == b->uid &&
+	       a->gid == b->gid;
+}
+
+static const struct pai_ws_identity *dir_id(const struct pai_posix *ws, const struct pai_node *dir)
+{
+	return dir->dir ? &dir->dir->id : &ws->root_id;
+}
+
+int pai_watch_share(
+    struct pai_posix *ws, const struct pai_node *dir, const char *name, const struct statx *stx)
+{
+	struct pai_watch_service *s = ws->watch->service;
+	struct pai_ws_identity id = pai_posix_identity(stx);
+	struct pai_proof_stamp stamp = stamp_of(stx);
+	struct pai_watch *w;
+	struct pai_proof *p;
+	int fd = -1;
+
+	(void)pthread_mutex_lock(&s->lock);
+	w = find_id_locked(s, dir_id(ws, dir));
+	p = w ? pai_proofs_find(&s->proofs, w->wd, name) : NULL;
+	if (p && pai_ws_identity_equal(&p->id, &id) && same_stamp(&p->stamp, &stamp)) {
+		pai_proofs_touch(&s->proofs, p);
+		fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return fd;
+}
+
 /* From here on an opening of the file is noticed. 0: its directory is not watched. */
 static uint64_t begin_proof(struct pai_posix *ws, const struct pai_ws_identity *dir,
-    const char *name, const struct pai_ws_identity *id, int fd)
+    const char *name, const struct statx *stx, int fd)
 {
+	struct pai_ws_identity id = pai_posix_identity(stx);
 	struct pai_watch_service *s = ws->watch->service;
 	struct pai_proof *p = NULL;
 	struct pai_watch *w;
@@ -425,9 +469,10 @@ static uint64_t begin_proof(struct pai_posix *ws, const struct pai_ws_identity *
 	(void)pthread_mutex_lock(&s->lock);
 	w = find_id_locked(s, dir);
 	if (w && *find_sub_locked(w, ws->watch)) {
-		p = pai_proofs_add(&s->proofs, w->wd, &w->proofs, name, id, fd);
+		p = pai_proofs_add(&s->proofs, w->wd, &w->proofs, name, &id, fd);
 	}
 	if (p) {
+		p->stamp = stamp_of(stx);
 		serial = p->serial;
 		make_room_locked(s);
 	}
@@ -461,29 +506,28 @@ static bool end_proof(struct pai_watch_service *s, const struct pai_ws_identity 
 }
 
 bool pai_watch_prove(struct pai_posix *ws, const struct pai_node *dir, const char *name,
-    const struct pai_ws_identity *id, int fd)
+    const struct statx *stx, int fd)
 {
-	struct pai_ws_identity dir_id, now;
-	struct statx stx;
+	struct pai_ws_identity now, id = pai_posix_identity(stx);
+	struct statx again;
 	uint64_t serial;
 	bool holds;
 
 	if (!ws->watch) {
 		return false;
 	}
-	dir_id = dir->dir ? dir->dir->id : ws->root_id;
-	serial = begin_proof(ws, &dir_id, name, id, fd);
+	serial = begin_proof(ws, dir_id(ws, dir), name, stx, fd);
 	if (!serial) {
 		return false;
 	}
-	holds =
-	    pai_lease_proves(fd) && pai_posix_statx(dir->fd, name, &stx) == 0 && stx.stx_nlink == 1;
+	holds = pai_lease_proves(fd) && pai_posix_statx(dir->fd, name, &again) == 0 &&
+		again.stx_nlink == 1;
 	if (holds) {
 		/* It is still there, so its directory's watch speaks of it. */
-		now = pai_posix_identity(&stx);
-		holds = pai_ws_identity_equal(&now, id);
+		now = pai_posix_identity(&again);
+		holds = pai_ws_identity_equal(&now, &id);
 	}
-	return end_proof(ws->watch->service, &dir_id, name, serial, holds);
+	return end_proof(ws->watch->service, dir_id(ws, dir), name, serial, holds);
 }
 
 /* --- the barrier --- */

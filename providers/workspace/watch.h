@@ -15,10 +15,16 @@ int pai_watch_join(
 /* Ends the server's watches; when it returns no push is running. NULL is fine. */
 void pai_watch_leave(struct pai_watch_client *c);
 
+/* A duplicate of the read-only description on which the child `name` of `dir` was proven, where
+ * there is one and `stx`, of what the name means now, says that it could be opened anew; else -1.
+ * No event tells of it, as it would of an opening. */
+int pai_watch_share(
+    struct pai_posix *ws, const struct pai_node *dir, const char *name, const struct statx *stx);
 /* Whether the content that is read through `fd`, a read-only description of the child `name` of
- * `dir`, may be kept until a push says otherwise: see PAI_WS_PROVEN. `id` is the child's. */
+ * `dir`, may be kept until a push says otherwise: see PAI_WS_PROVEN. `stx` is the child's from
+ * before it was opened. */
 bool pai_watch_prove(struct pai_posix *ws, const struct pai_node *dir, const char *name,
-    const struct pai_ws_identity *id, int fd);
+    const struct statx *stx, int fd);
 
 int pai_posix_watch(struct pai_posix *ws, struct pai_ws_req *req);
 int pai_posix_unwatch(struct pai_posix *ws, struct pai_ws_req *req);

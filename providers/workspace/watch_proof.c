@@ -1,18 +1,26 @@
 #include "providers/workspace/watch_proof.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
+/* Of all tests: two on one description would undo each other's F_SETSIG, which ends with a lease.
+ */
+static pthread_mutex_t testing = PTHREAD_MUTEX_INITIALIZER;
+
 bool pai_lease_proves(int fd)
 {
+	bool proves;
+
+	(void)pthread_mutex_lock(&testing);
 	/* Whoever opens it for writing while we hold the lease, for a microsecond, has the kernel
 	 * send us a signal: SIGIO would end the process, SIGURG is ignored by default. */
-	bool proves = fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
-
+	proves = fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
 	if (proves) {
 		(void)fcntl(fd, F_SETLEASE, F_UNLCK);
 	}
+	(void)pthread_mutex_unlock(&testing);
 	return proves;
 }
 
@@ -50,6 +58,12 @@ static void remove_from_age(struct pai_proofs *t, struct pai_proof *p)
 	*(p->older ? &p->older->newer : &t->oldest) = p->newer;
 }
 
+void pai_proofs_touch(struct pai_proofs *t, struct pai_proof *p)
+{
+	remove_from_age(t, p);
+	push_newest(t, p);
+}
+
 void pai_proofs_remove(struct pai_proofs *t, struct pai_proof *p)
 {
 	struct pai_proof **at = &t->buckets[bucket_of(p->wd, p->name)];
@@ -75,8 +89,7 @@ struct pai_proof *pai_proofs_add(struct pai_proofs *t, int wd, struct pai_proof 
 	size_t b;
 
 	if (p && pai_ws_identity_equal(&p->id, id)) {
-		remove_from_age(t, p);
-		push_newest(t, p);
+		pai_proofs_touch(t, p);
 		return p;
 	}
 	if (p) {

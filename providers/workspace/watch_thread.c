@@ -242,6 +242,8 @@ static void take_event(struct pai_watch_service *s, const struct inotify_event *
 	if (name && e->mask & (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)) {
 		name_changed(s, e->wd, name, e->mask & IN_ISDIR);
 		flags |= PAI_WS_PUSH_ENTRY | PAI_WS_PUSH_ATTR;
+		/* What was vouched for under another name, this one even, is so no more. */
+		flags |= e->mask & (IN_CREATE | IN_MOVED_TO) ? PAI_WS_PUSH_OPENED : 0;
 	}
 	if (e->mask & (IN_MODIFY | IN_CLOSE_WRITE)) {
 		flags |= PAI_WS_PUSH_DATA | PAI_WS_PUSH_ATTR;

@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
+#include "providers/workspace/watch_proof.h"
 #include "tests/unit/workspace/fixture.h"
 
 /* What was pushed, merged by name: "" is the watched object itself. */
@@ -410,6 +412,16 @@ Test(watch, proof_does_not_survive_a_replacement)
 	expect("x", PAI_WS_PUSH_OPENED, true);
 }
 
+Test(watch, proof_does_not_survive_a_move_and_back)
+{
+	put_file(&f, "x", "hello");
+	(void)watch("");
+	cr_assert(is_proven("x"));
+	cr_assert_eq(renameat(f.dir_fd, "x", f.dir_fd, "y"), 0);
+	cr_assert_eq(renameat(f.dir_fd, "y", f.dir_fd, "x"), 0);
+	expect("x", PAI_WS_PUSH_OPENED, true);
+}
+
 /* --- barriers, overflow --- */
 
 struct writer {
@@ -551,4 +563,159 @@ Test(watch, idle_barrier_is_answered_on_the_spot)
 	}
 	pai_ws_submit(f.ws, &req);
 	cr_assert_eq(atomic_load(&answered), 2, "before submit returned");
+}
+
+/* --- what is opened again and again --- */
+
+static uint64_t open_to_read(struct pai_ws_at at, struct pai_ws_identity dir, bool no_proof)
+{
+	struct pai_ws_req req = {
+	    .op = PAI_WS_OPEN,
+	    .at = at,
+	    .to.id = dir,
+	    .in.open.no_proof = no_proof,
+	};
+
+	cr_assert_eq(run(&f, &req), 0);
+	cr_assert_eq(req.attr.id.ino, at.id.ino);
+	cr_assert_eq(req.out.open_flags, no_proof ? 0 : PAI_WS_PROVEN);
+	return req.out.handle;
+}
+
+static int flock_handle(uint64_t h, int op)
+{
+	struct pai_ws_req req = {.op = PAI_WS_FLOCK, .handle = h, .flags = (uint32_t)op};
+
+	return run(&f, &req);
+}
+
+/* Another observer than the server. */
+static void watch_opens(int inotify_fd, const char *name)
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", f.dir, name);
+	cr_assert_geq(inotify_add_watch(inotify_fd, path, IN_OPEN), 0);
+}
+
+static struct pai_ws_identity make_d_x(struct pai_ws_at *ret)
+{
+	struct pai_ws_at d;
+
+	cr_assert_eq(mkdirat(f.dir_fd, "d", 0755), 0);
+	put_file(&f, "d/x", "hello");
+	d = watch("d");
+	*ret = at_path(&f, "d/x");
+	return d.id;
+}
+
+Test(watch, known_file_is_opened_without_an_event)
+{
+	struct pai_ws_at x;
+	struct pai_ws_identity d = make_d_x(&x);
+	pai_auto_fd int other = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	uint64_t h[3];
+	char event[4096];
+
+	h[0] = open_to_read(x, d, false);
+	watch_opens(other, "d");
+	h[1] = open_to_read(x, d, false);
+	h[2] = open_to_read(x, d, true);
+	cr_assert_eq(read(other, event, sizeof(event)), -1, "somebody opened it");
+	for (size_t i = 0; i < 3; i++) {
+		char text[8] = "";
+		struct pai_ws_req req = {.op = PAI_WS_READ, .handle = h[i]};
+
+		req.in.io.data = text;
+		req.in.io.len = 5;
+		cr_assert_eq(run(&f, &req), 0);
+		cr_assert_str_eq(text, "hello");
+		cr_assert_eq(release(&f, h[i]), 0);
+	}
+}
+
+Test(watch, known_file_is_found_by_its_directory_alone)
+{
+	struct pai_ws_at x;
+	struct pai_ws_identity d = make_d_x(&x);
+	uint64_t h = open_to_read(x, d, false);
+
+	cr_assert_eq(release(&f, h), 0);
+	cr_assert_eq(renameat(f.dir_fd, "d", f.dir_fd, "e"), 0);
+	h = open_to_read(x, d, true);
+	cr_assert_eq(release(&f, h), 0);
+	put_file(&f, "e/y", "other");
+	cr_assert_eq(renameat(f.dir_fd, "e/y", f.dir_fd, "e/x"), 0);
+	cr_assert_eq(run(&f, &(struct pai_ws_req){.op = PAI_WS_OPEN, .at = x, .to.id = d}), ESTALE);
+}
+
+Test(watch, handles_of_one_description_lock_apart)
+{
+	struct pai_ws_at x;
+	struct pai_ws_identity d = make_d_x(&x);
+	uint64_t a = open_to_read(x, d, false), b = open_to_read(x, d, true);
+
+	cr_assert_eq(flock_handle(a, LOCK_EX | LOCK_NB), 0);
+	cr_assert_eq(flock_handle(b, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+	cr_assert_eq(flock_handle(b, LOCK_UN), 0);
+	cr_assert_eq(flock_handle(b, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+	cr_assert_eq(flock_handle(a, LOCK_UN), 0);
+	cr_assert_eq(flock_handle(b, LOCK_EX | LOCK_NB), 0);
+	cr_assert_eq(release(&f, b), 0);
+	cr_assert_eq(flock_handle(a, LOCK_EX | LOCK_NB), 0);
+	cr_assert_eq(release(&f, a), 0);
+}
+
+/* The mode may have changed, so the system decides, not we. */
+Test(watch, known_file_whose_mode_changed_is_opened_anew)
+{
+	struct pai_ws_at x;
+	struct pai_ws_identity d = make_d_x(&x);
+	uint64_t h = open_to_read(x, d, false);
+	pai_auto_fd int other = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	char event[4096];
+
+	cr_assert_eq(release(&f, h), 0);
+	watch_opens(other, "d");
+	cr_assert_eq(fchmodat(f.dir_fd, "d/x", 0600, 0), 0);
+	h = open_to_read(x, d, true);
+	cr_assert_gt(read(other, event, sizeof(event)), 0, "by the old description");
+	cr_assert_eq(release(&f, h), 0);
+}
+
+struct asker {
+	atomic_bool stop;
+	int fd;
+};
+
+static void *keep_asking(void *arg)
+{
+	struct asker *a = arg;
+
+	while (!atomic_load(&a->stop)) {
+		(void)pai_lease_proves(a->fd);
+	}
+	return NULL;
+}
+
+/* The kernel forgets which signal was chosen with each lease that ends: the next one's would end
+ * the process. */
+Test(watch, broken_lease_does_not_end_the_process)
+{
+	struct asker a = {.fd = -1};
+	pthread_t askers[2];
+
+	put_file(&f, "x", "hello");
+	a.fd = openat(f.dir_fd, "x", O_RDONLY | O_CLOEXEC);
+	for (size_t i = 0; i < PAI_COUNT(askers); i++) {
+		cr_assert_eq(pthread_create(&askers[i], NULL, keep_asking, &a), 0);
+	}
+	for (int i = 0; i < 20000; i++) {
+		(void)close(openat(f.dir_fd, "x", O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+	}
+	atomic_store(&a.stop, true);
+	for (size_t i = 0; i < PAI_COUNT(askers); i++) {
+		cr_assert_eq(pthread_join(askers[i], NULL), 0);
+	}
+	(void)close(a.fd);
 }
