@@ -7,8 +7,7 @@
  *   barrier    filesystem       on_barrier: refused, or the start
  *   running    the line         on_events: exited -> the barrier after; failed; lost -> attempt
  *                               again (once), or refused
- *   after      filesystem       on_visible: EXIT is sent
- *   ledger     pool             on_written: STATUS is sent, the bridge is freed
+ *   after      filesystem       on_visible: EXIT and STATUS are sent, the bridge is freed
  *
  * Output doesn't take a step: it goes from the line's thread to the client's socket. What the line
  * tells besides is gathered in `events` and absorbed by one posted call.
@@ -68,31 +67,33 @@ static void step(struct pai_bridge *b, pai_loop_fn fn)
 	}
 }
 
-static void on_written(void *arg)
+static void ledger_job(void *arg)
 {
-	struct pai_bridge *b = arg;
+	struct pai_control *c = arg;
+
+	pai_ledger_flush(c->config.ledger);
+	pai_control_release(c);
+}
+
+/* Nobody waits for the ledger's file: `pai log` right after the command writes first what is
+ * queued. Whatever uses the ledger next does, so the job is no more than haste. */
+static void finish(struct pai_bridge *b)
+{
+	struct pai_control *c = b->control;
+	bool is_queued = b->env && pai_bridge_queue_ledger(b);
 
 	pai_bridge_send_status(b);
 	if (!b->client_is_gone) {
 		b->conn->bridge = NULL;
 		pai_conn_end(b->conn);
 	}
-	bridge_free(b);
-}
-
-static void ledger_job(void *arg)
-{
-	pai_bridge_write_ledger(arg);
-	step(arg, on_written);
-}
-
-/* The client has its last frame but STATUS, which comes when the ledger knows: `pai log` right
- * after the command shows it. */
-static void finish(struct pai_bridge *b)
-{
-	if (!b->env || pai_control_submit(b->control, ledger_job, b) < 0) {
-		on_written(b);
+	if (is_queued) {
+		pai_control_hold(c);
+		if (pai_control_submit(c, ledger_job, c) < 0) {
+			pai_control_release(c);
+		}
 	}
+	bridge_free(b);
 }
 
 static void send_exit(struct pai_bridge *b)

@@ -79,7 +79,7 @@ struct pai_bridge {
 
 /* Sends STATUS. */
 void pai_bridge_send_status(struct pai_bridge *b);
-/* The ledger's row; pool thread. */
-void pai_bridge_write_ledger(struct pai_bridge *b);
+/* The ledger's row, to be written later; false: there will be none, which has been logged. */
+bool pai_bridge_queue_ledger(struct pai_bridge *b);
 
 #endif

@@ -125,7 +125,7 @@ static char *command_line(char *const *argv)
 	return pai_buf_take(&line);
 }
 
-void pai_bridge_write_ledger(struct pai_bridge *b)
+bool pai_bridge_queue_ledger(struct pai_bridge *b)
 {
 	const struct pai_control_config *config = &b->control->config;
 	pai_auto_free char *all =
@@ -136,7 +136,7 @@ void pai_bridge_write_ledger(struct pai_bridge *b)
 	if (is_own(b)) {
 		code = b->exit.kind == PAI_EXIT_SIGNAL ? 128 + b->exit.value : b->exit.value;
 	}
-	if (pai_ledger_command_add(config->ledger,
+	if (pai_ledger_command_queue(config->ledger,
 		&(struct pai_ledger_command){
 		    .key = b->key,
 		    .identity = pai_env_identity(b->env),
@@ -155,5 +155,7 @@ void pai_bridge_write_ledger(struct pai_bridge *b)
 		},
 		&err) < 0) {
 		pai_log_warn("exec", "ledger: %s", err.msg);
+		return false;
 	}
+	return true;
 }

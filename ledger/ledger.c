@@ -407,12 +407,35 @@ static int perform_locked(
 							   : fail(l, "use", code, err);
 }
 
+static void flush_locked(struct pai_ledger *l)
+{
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_ledger_queued *list;
+
+	(void)pthread_mutex_lock(&l->queue_lock);
+	list = PAI_TAKE(l->queue);
+	l->queue_tail = &l->queue;
+	(void)pthread_mutex_unlock(&l->queue_lock);
+	if (list && perform_locked(l, true, pai_ledger_add_queued, list, &err) < 0) {
+		pai_log_warn("ledger", "commands are not recorded: %s", err.msg);
+	}
+	pai_ledger_queued_free(list);
+}
+
+void pai_ledger_flush(struct pai_ledger *l)
+{
+	(void)pthread_mutex_lock(&l->lock);
+	flush_locked(l);
+	(void)pthread_mutex_unlock(&l->lock);
+}
+
 int pai_ledger_perform(
     struct pai_ledger *l, bool writes, pai_ledger_op op, void *arg, struct pai_err *err)
 {
 	int r;
 
 	(void)pthread_mutex_lock(&l->lock);
+	flush_locked(l);
 	r = perform_locked(l, writes, op, arg, err);
 	(void)pthread_mutex_unlock(&l->lock);
 	return r;
@@ -433,6 +456,8 @@ int pai_ledger_open(const char *path, const char *scope, bool *was_damaged, stru
 	l->store.ops = &pai_ledger_store_ops;
 	atomic_init(&l->refs, 1);
 	(void)pthread_mutex_init(&l->lock, NULL);
+	(void)pthread_mutex_init(&l->queue_lock, NULL);
+	l->queue_tail = &l->queue;
 	l->path = strdup(path);
 	l->scope = strdup(scope);
 	r = l->path && l->scope ? open_or_renew(l, &damaged, err) : pai_err_no_memory(err);
@@ -452,7 +477,9 @@ void pai_ledger_close(struct pai_ledger *l)
 	if (!l || atomic_fetch_sub(&l->refs, 1) != 1) {
 		return;
 	}
+	pai_ledger_flush(l);
 	close_db(l);
+	(void)pthread_mutex_destroy(&l->queue_lock);
 	(void)pthread_mutex_destroy(&l->lock);
 	free(l->path);
 	free(l->scope);

@@ -21,7 +21,7 @@ struct pai_ledger_command {
 	const char *cwd;
 	const char *command; /* the first word, or all of it with log_arguments */
 	int64_t started_ms, duration_ms;
-	const char *source;  /* "command" or "pai" */
+	const char *source;  /* "command" or "pai": a literal, as `outcome` */
 	const char *outcome; /* exited, not-started, unknown */
 	int exit_code;       /* -1: none */
 	uint64_t stdin_bytes, stdout_bytes, stderr_bytes;
@@ -36,6 +36,12 @@ void pai_ledger_close(struct pai_ledger *l); /* NULL is fine */
 struct pai_store *pai_ledger_store(struct pai_ledger *l);
 int pai_ledger_command_add(
     struct pai_ledger *l, const struct pai_ledger_command *c, struct pai_err *err) PAI_WARN_UNUSED;
+/* Takes a copy, to be written by whatever this ledger is asked next, before it is asked, by
+ * pai_ledger_flush() or by the last pai_ledger_close(). Touches no file. -ENOMEM. */
+int pai_ledger_command_queue(
+    struct pai_ledger *l, const struct pai_ledger_command *c, struct pai_err *err) PAI_WARN_UNUSED;
+/* What can't be written is logged and dropped. */
+void pai_ledger_flush(struct pai_ledger *l);
 /* The identity in which the key's last command ran; false when there was none. */
 bool pai_ledger_last_command(
     struct pai_ledger *l, const char *key, struct pai_session_identity *ret);

@@ -1,6 +1,7 @@
 /* Commands, and everything that happened as JSON. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ledger/ledger_private.h"
 #include "providers/base/clock.h"
@@ -68,6 +69,62 @@ int pai_ledger_command_add(
     struct pai_ledger *l, const struct pai_ledger_command *c, struct pai_err *err)
 {
 	return pai_ledger_perform(l, true, op_add, (void *)c, err);
+}
+
+/* --- later --- */
+
+void pai_ledger_queued_free(struct pai_ledger_queued *list)
+{
+	while (list) {
+		struct pai_ledger_queued *q = list;
+
+		list = q->next;
+		free(q->key);
+		free(q->cwd);
+		free(q->text);
+		free(q->spool);
+		free(q);
+	}
+}
+
+int pai_ledger_add_queued(struct pai_ledger *l, void *arg, struct pai_err *err)
+{
+	int r = SQLITE_OK;
+
+	for (struct pai_ledger_queued *q = arg; q && r == SQLITE_OK; q = q->next) {
+		r = op_add(l, &q->command, err);
+	}
+	return r;
+}
+
+static bool copy_text(const char *text, char **ret)
+{
+	*ret = text ? strdup(text) : NULL;
+	return *ret || !text;
+}
+
+int pai_ledger_command_queue(
+    struct pai_ledger *l, const struct pai_ledger_command *c, struct pai_err *err)
+{
+	struct pai_ledger_queued *q = calloc(1, sizeof(*q));
+
+	if (!q || !copy_text(c->key, &q->key) || !copy_text(c->cwd, &q->cwd) ||
+	    !copy_text(c->command, &q->text) || !copy_text(c->spool, &q->spool)) {
+		pai_ledger_queued_free(q);
+		return pai_err_no_memory(err);
+	}
+	q->identity = *c->identity;
+	q->command = *c; /* source and outcome are literals */
+	q->command.key = q->key;
+	q->command.identity = &q->identity;
+	q->command.cwd = q->cwd;
+	q->command.command = q->text;
+	q->command.spool = q->spool;
+	(void)pthread_mutex_lock(&l->queue_lock);
+	*l->queue_tail = q;
+	l->queue_tail = &q->next;
+	(void)pthread_mutex_unlock(&l->queue_lock);
+	return 0;
 }
 
 struct last {

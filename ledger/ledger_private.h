@@ -29,6 +29,13 @@ enum pai_ledger_sql {
 	PAI_SQL_STATEMENTS
 };
 
+/* A command that waits to be written, with its strings. */
+struct pai_ledger_queued {
+	struct pai_ledger_queued *next;
+	struct pai_ledger_command command;
+	struct pai_session_identity identity;
+	char *key, *cwd, *text, *spool;
+};
 struct pai_ledger {
 	struct pai_store store; /* first: the store is the ledger */
 	atomic_uint refs;
@@ -38,6 +45,9 @@ struct pai_ledger {
 	dev_t dev; /* of the file that is open: another process may set it aside */
 	ino_t ino;
 	sqlite3_stmt *statements[PAI_SQL_STATEMENTS];
+	/* Taken after `lock`, or alone. */
+	pthread_mutex_t queue_lock;
+	struct pai_ledger_queued *queue, **queue_tail;
 };
 extern const struct pai_store_ops pai_ledger_store_ops;
 
@@ -49,6 +59,10 @@ extern const struct pai_store_ops pai_ledger_store_ops;
 typedef int (*pai_ledger_op)(struct pai_ledger *l, void *arg, struct pai_err *err);
 int pai_ledger_perform(struct pai_ledger *l, bool writes, pai_ledger_op op, void *arg,
     struct pai_err *err) PAI_WARN_UNUSED;
+
+/* One transaction for all of them: an op, `arg` is the first. */
+int pai_ledger_add_queued(struct pai_ledger *l, void *arg, struct pai_err *err);
+void pai_ledger_queued_free(struct pai_ledger_queued *list);
 
 /* A statement, reset, with the scope bound to ?1 where it has one; NULL: sqlite3_errcode() says. */
 sqlite3_stmt *pai_ledger_sql(struct pai_ledger *l, enum pai_ledger_sql which);

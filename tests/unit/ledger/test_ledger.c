@@ -72,7 +72,9 @@ static struct pai_session_identity identity(const char *id)
 	return i;
 }
 
-static void add_command(struct pai_ledger *l, const char *key, const char *id, int exit_code)
+typedef int (*add_fn)(struct pai_ledger *, const struct pai_ledger_command *, struct pai_err *);
+
+static void add_by(add_fn add, struct pai_ledger *l, const char *key, const char *id, int exit_code)
 {
 	struct pai_session_identity i = identity(id);
 	struct pai_ledger_command c = {
@@ -90,7 +92,12 @@ static void add_command(struct pai_ledger *l, const char *key, const char *id, i
 	};
 	struct pai_err err = PAI_ERR_INIT;
 
-	cr_assert_eq(pai_ledger_command_add(l, &c, &err), 0, "%s", err.msg);
+	cr_assert_eq(add(l, &c, &err), 0, "%s", err.msg);
+}
+
+static void add_command(struct pai_ledger *l, const char *key, const char *id, int exit_code)
+{
+	add_by(pai_ledger_command_add, l, key, id, exit_code);
 }
 
 Test(ledger, the_files_are_nobody_elses)
@@ -489,4 +496,27 @@ Test(ledger, killed_writers_lose_nothing_that_was_acknowledged)
 	(void)close(fds[0]);
 	cr_assert_geq(count_commands(), acknowledged);
 	cr_assert_geq(acknowledged, 40 * KILLS);
+}
+
+Test(ledger, queued_command_is_there_for_whoever_asks)
+{
+	struct pai_ledger *l = open_as("a", NULL), *other = open_as("a", NULL);
+	struct pai_session_identity last;
+
+	add_by(pai_ledger_command_queue, l, "k", "one", 0);
+	cr_assert(!pai_ledger_last_command(other, "k", &last), "it is written when asked for");
+	add_by(pai_ledger_command_queue, l, "k", "two", 0);
+	cr_assert(pai_ledger_last_command(l, "k", &last));
+	cr_assert_str_eq(last.sandbox_id, "two");
+	cr_assert(pai_ledger_last_command(other, "k", &last));
+	cr_assert_str_eq(last.sandbox_id, "two");
+	add_by(pai_ledger_command_queue, l, "k", "three", 0);
+	pai_ledger_flush(l);
+	cr_assert(pai_ledger_last_command(other, "k", &last));
+	cr_assert_str_eq(last.sandbox_id, "three");
+	add_by(pai_ledger_command_queue, l, "k", "four", 0);
+	pai_ledger_close(l);
+	cr_assert(pai_ledger_last_command(other, "k", &last));
+	cr_assert_str_eq(last.sandbox_id, "four");
+	pai_ledger_close(other);
 }
