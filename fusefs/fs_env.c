@@ -150,7 +150,11 @@ static void drop_pages_locked(struct fs_env *env, bool unproven)
 		fs_notify_inode_locked(n, true);
 	}
 	for (struct fs_node *n = unproven ? env->unproven : NULL; n; n = n->unproven_next) {
-		fs_notify_inode_locked(n, true);
+		/* Closed, which it is not while it is mapped, it keeps no page at its next open;
+		 * but a store through a mapping of the other side told nothing of its times. */
+		if (n->handles || n->flags & FS_NODE_TOLD) {
+			fs_notify_inode_locked(n, n->handles != NULL);
+		}
 	}
 }
 

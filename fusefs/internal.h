@@ -85,9 +85,8 @@ enum fs_node_flags {
 	FS_NODE_UNWATCHABLE = 1 << 5, /* watching was refused: nothing of it is cached */
 	FS_NODE_TOLD = 1 << 6,   /* `attr` is what the kernel was told last and may still believe */
 	FS_NODE_PROVEN = 1 << 7, /* the kernel's pages, if any, are right up to the last push */
-	FS_NODE_UNPROVEN = 1 << 8,  /* in env->unproven: pages that only a barrier makes right */
-	FS_NODE_GONE = 1 << 9,      /* no name is left; only open handles reach it */
-	FS_NODE_MADE = 1 << 10,     /* a special file that was made through this mount */
+	FS_NODE_GONE = 1 << 9,   /* no name is left; only open handles reach it */
+	FS_NODE_MADE = 1 << 10,  /* a special file that was made through this mount */
 	FS_NODE_HAS_HEAD = 1 << 18, /* seen in a directory: both make it look like a repository */
 	FS_NODE_HAS_REFS = 1 << 19, /* refs, or commondir, which tells where they are */
 	FS_NODE_BARE_GIT = 1 << 11, /* .git, or a directory that looks like a bare repository */
