@@ -20,7 +20,8 @@
 #include "providers/base/version.h"
 
 #define HELLO_TIMEOUT_MS 5000
-#define END_TIMEOUT_MS 5000 /* for a client to read what it was told last */
+#define END_TIMEOUT_MS 5000    /* for a client to read what it was told last */
+#define SOCKET_BYTES (1 << 20) /* best effort: a whole data frame goes out at once */
 /* Two streams' windows, replies, and room: past it a client that doesn't read is cut off. */
 #define OUT_MAX (16u << 20)
 #define REQUESTS_MAX 64 /* of one connection at a time: the rest waits in the socket */
@@ -513,6 +514,7 @@ int pai_conn_new(struct pai_control *c, int take_fd, struct pai_err *err)
 		(void)pai_err_sys(err, "control socket: peer");
 	}
 	conn->uid = peer.uid;
+	(void)setsockopt(take_fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
 	if (err->code == PAI_OK) {
 		conn->io = pai_loop_io_new(c->loop, conn->fd, EPOLLIN, on_io, conn, err);
 	}
