@@ -107,6 +107,10 @@ static int show_encoded(struct pai_buf *b, const char *raw)
 {
 	int r = pai_buf_add_str(b, ENCODED);
 
+	/* A sandbox may have a link of that name, to its top: one step up from there is outside. */
+	if (r == 0 && strcmp(raw, "..") == 0) {
+		return pai_buf_add_str(b, "%2E.");
+	}
 	for (; r == 0 && *raw; raw++) {
 		r = *raw == '/'   ? pai_buf_add_str(b, "%2F")
 		    : *raw == '%' ? pai_buf_add_str(b, "%25")
@@ -169,8 +173,13 @@ static int decode(struct pai_buf *b, const char *text)
 	int r = 0;
 
 	for (; r == 0 && *text; text++) {
-		if (has_prefix(text, "%2F") || has_prefix(text, "%25")) {
-			r = pai_buf_add(b, text[2] == 'F' ? "/" : "%", 1);
+		const char *plain = has_prefix(text, "%2F")   ? "/"
+				    : has_prefix(text, "%25") ? "%"
+				    : has_prefix(text, "%2E") ? "."
+							      : NULL;
+
+		if (plain) {
+			r = pai_buf_add(b, plain, 1);
 			text += 2;
 		} else {
 			r = pai_buf_add(b, text, 1);

@@ -36,6 +36,7 @@ Test(fs_names, text_that_could_leave_leads_nowhere)
 {
 	shows("/etc/passwd", 0, "./.pai-link/%2Fetc%2Fpasswd");
 	shows("../a", 0, "./.pai-link/..%2Fa");
+	shows("..", 0, "./.pai-link/%2E.");
 	shows("../../a", 1, "./.pai-link/..%2F..%2Fa");
 	shows("s/s/../../etc", 5, "./.pai-link/s%2Fs%2F..%2F..%2Fetc");
 	shows("a/..", 3, "./.pai-link/a%2F..");
@@ -66,8 +67,9 @@ Test(fs_names, text_that_looks_like_ours_is_told_apart)
 Test(fs_names, text_of_the_users_own_is_stored_as_it_is)
 {
 	static const char *const texts[] = {"a", "../x", "a/../b", "/etc/passwd", "/workspace/q",
-	    "./.pai-link/%41", "./.pai-link/a", "./.pai-link/a/b", "./.pai-link/..%2f", "././",
-	    "././..", "././a//b", "././a/../b", "././../.."};
+	    "./.pai-link/%41", "./.pai-link/%2Ex", "./.pai-link/..", "./.pai-link/a",
+	    "./.pai-link/a/b", "./.pai-link/..%2f", "././", "././..", "././a//b", "././a/../b",
+	    "././../.."};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		char *stored = NULL;
