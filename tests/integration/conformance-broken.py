@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# fast
 # timeout 180
 """The conformance suite can fail: every case is shown a provider that breaks its promise, and must
 say so; the same provider without the fault passes. A case without a fault is named here, with why."""

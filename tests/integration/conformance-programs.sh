@@ -1,7 +1,6 @@
 #!/bin/bash
 # pai-conformance itself: memory passes, a shared object is loaded by its path, wrong ones and wrong
 # arguments are refused in one line, recipes can be replaced.
-# fast
 # timeout 120
 set -u
 build=$(realpath "${PAI_BUILD:-build/debug}")

@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# fast
 # timeout 120
 """pai-exec against daemons that do what a real one doesn't on demand: garbage, silence, death in
 mid-stream; and what it sends and grants, frame by frame."""

@@ -1,7 +1,6 @@
 #!/bin/bash
 # The tester finds what it is there to find: on a mount that is known to cache what it may not, it
 # says so; on the same program without caches, and on a plain directory, it says nothing.
-# fast
 # timeout 100
 . "$(dirname "$0")/lib.sh"
 PAI_ON=passthrough
