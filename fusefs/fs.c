@@ -90,6 +90,7 @@ int pai_fs_new(const struct pai_fs_options *options, struct pai_pool *pool, stru
 	fs->uid = getuid();
 	fs->gid = getgid();
 	fs->started_ns = pai_clock_wall_ms() * 1000000;
+	fs->abort_fd = -1;
 	pthread_mutex_init(&fs->lock, NULL);
 	pthread_mutex_init(&fs->pending_lock, NULL);
 	pthread_cond_init(&fs->pending_wake, NULL);
@@ -323,18 +324,15 @@ static bool find_mount(const struct pai_fs *fs, char dev[32])
 
 void pai_fs_cut_off(const char *fsname, const char *mountpoint)
 {
-	char dev[32] = "", path[96];
-	const char *minor;
+	char dev[32] = "";
 	pai_auto_fd int fd = -1;
 
 	if (!find_source(fsname, "", dev)) {
 		return;
 	}
-	minor = strchr(dev, ':');
-	(void)snprintf(
-	    path, sizeof(path), "/sys/fs/fuse/connections/%s/abort", minor ? minor + 1 : "");
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, "1", 1) != 1) {
+	fd = fs_cutoff_open(dev);
+	fs_cutoff_abort(fd);
+	if (fd < 0) {
 		unmount_at(mountpoint); /* forced, for root */
 	}
 }
@@ -398,8 +396,10 @@ int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);
 		fs->se = NULL;
+		return r;
 	}
-	return r;
+	fs_cutoff_start(fs);
+	return 0;
 }
 
 const char *pai_fs_dev(const struct pai_fs *fs)
@@ -537,9 +537,11 @@ void pai_fs_end(struct pai_fs *fs)
 	if (is_ours(fs)) {
 		unmount_at(fs->mountpoint);
 	}
+	fs_cutoff_abort(fs->abort_fd); /* what a notification waits for ends */
 	fs_notifier_stop(fs->notifier);
 	fs_calls_end(fs);
 	end_session(fs);
+	fs_cutoff_end(fs);
 }
 
 void pai_fs_stop(struct pai_fs *fs)

@@ -237,6 +237,7 @@ struct pai_fs {
 	atomic_bool served;      /* the loop has ended */
 	struct pai_cancel *stop; /* somebody wants it to end */
 	int pid;
+	int abort_fd, guard; /* fs_cutoff.c; -1 and 0: none */
 	atomic_bool refreshing;
 	atomic_long calls;     /* alive, replied or not, and the jobs that serve them */
 	atomic_ulong sequence; /* orders the beginnings of requests and what the kernel was told */
@@ -445,6 +446,19 @@ void fs_sessions_free(struct pai_fs *fs);
 
 /* After mounting, before serving: 0 or -errno. */
 int fs_io_install(struct pai_fs *fs);
+
+/* --- the end of a connection that can't end by itself (fs_cutoff.c) --- */
+
+/* The "abort" file of a mount's connection, by "major:minor", or -1: a plain user needs a mounted
+ * /sys/fs/fuse/connections for it. It never comes to mean another connection. */
+int fs_cutoff_open(const char *dev);
+/* Everything that waits on the connection ends. -1 is fine. */
+void fs_cutoff_abort(int fd);
+/* After mounting, by the main thread: the mount ends with that thread, or with fs_cutoff_end().
+ * Without the "abort" file there is no guard, and the next daemon of the name cuts the mount off.
+ */
+void fs_cutoff_start(struct pai_fs *fs);
+void fs_cutoff_end(struct pai_fs *fs);
 
 /* --- operations --- */
 

@@ -4,6 +4,7 @@
 """kill -9 of the daemon at random moments leaves nothing that only a reboot frees, and a daemon
 ends with its mount whoever else has a copy of it."""
 import fcntl
+import json
 import os
 import random
 import signal
@@ -22,6 +23,8 @@ names = [
     "a process in another mount namespace keeps no daemon alive after umount",
     "after umount no process and no mount of ours remains once commands have ended",
     "after pai kill of each key nothing remains in the root",
+    "kill -9 while a notification waits in the kernel: callers end at once, without another daemon",
+    "... umount ends the daemon at once all the same, and no guard remains",
 ]
 w.begin(*names)
 rng = random.Random(int(os.environ.get("PAI_SEED", "1")))
@@ -240,10 +243,76 @@ def killed_leaves_nothing():
             return f"kill {s}"
     root = f"{w.TMP}/root-nine"
     left = [os.path.join(p, n) for p, _, ns in os.walk(root) for n in ns]
-    w.wait_for(lambda: len(of_ours()) <= 1, 15, "the supervisors' end")
+    w.wait_for(lambda: len(of_ours()) <= 2, 15, "the supervisors' end")
     boxes = [n for n in os.listdir(root) if os.path.exists(f"{root}/{n}/workspace")]
     return "" if not boxes else f"left: {left}"
 
 
 w.case(names[7], killed_leaves_nothing)
+d.stop()
+
+# --- a thread of the daemon waits in the kernel for a page that is being read ---
+
+with open(w.TMP + "/script", "w") as f:
+    json.dump({"templates": {"t": [{"path": "f", "text": "x" * 100}]}}, f)
+stuck = w.Daemon("memory", "stuck", "timeout=60s", f"script={w.TMP}/script", "template=t",
+                 "fault=read_file=delay:60000")
+
+
+def states(pid):
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/stat") as f:
+            found.append(f.read().rsplit(")", 1)[1].split()[0])
+    return found
+
+
+def get_stuck():
+    """A reader whose page never comes, and a barrier that would drop the page."""
+    stuck.ask("create", key="k")
+    w.in_child(os.stat, stuck.top + "/k/f")
+    reader = w.Child(w.get, stuck.top + "/k/f")
+    w.wait_for(lambda: stuck.provider_calls().get("read_file", 0) > 0)
+    command = subprocess.Popen(stuck.run_argv("true"), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    w.wait_for(lambda: "D" in states(stuck.proc.pid), 10, "a notification that waits")
+    return reader, command
+
+
+def cut_off():
+    reader, command = get_stuck()
+    stuck.proc.kill()
+    begun = time.monotonic()
+    answer = reader.wait(5)
+    took = time.monotonic() - begun
+    stuck.proc.wait(5)
+    if answer is None or answer[0] or took > 1:
+        return f"the reader: {answer} after {took:.1f} s"
+    if command.wait(10) != 125:
+        return f"pai-exec: {command.returncode}"
+    w.wait_for(lambda: not of_ours(), 5, f"the end of {of_ours()}")
+    # Dead, not gone: nobody writes into the directory below.
+    return "" if w.is_mounted(stuck.top) and w.errno_of(os.listdir, stuck.top)[0] == "ENOTCONN" \
+        else "the dead mount is no longer there"
+
+
+w.case(names[8], cut_off)
+
+
+def umounted():
+    stuck.start()
+    reader, command = get_stuck()
+    begun = time.monotonic()
+    subprocess.run(["umount", "-l", stuck.top], check=True, timeout=10)
+    status = stuck.proc.wait(20)
+    took = time.monotonic() - begun
+    answer = reader.wait(5)
+    command.wait(10)
+    if status != 0 or took > 2 or answer is None or answer[0]:
+        return f"exit {status} after {took:.1f} s, the reader: {answer}"
+    w.wait_for(lambda: not of_ours(), 5, f"the end of {of_ours()}")
+    return ""
+
+
+w.case(names[9], umounted)
 raise SystemExit(w.finish())
