@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "providers/base/clock.h"
+
 /* What the kernel asks before every write() and every `ls -l` and never caches; none of it is
  * served. */
 static int unserved_xattr(const char *name)
@@ -129,11 +131,6 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 }
 
-static int64_t ns_of(const struct timespec *ts)
-{
-	return (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec;
-}
-
 static void start_setattr(struct fs_call *c)
 {
 	fs_know(c);
@@ -189,8 +186,8 @@ void fs_setattr(
 	c->ws.in.set.uid = fs_uid_swap(c->fs, c->node->env, st->st_uid);
 	c->ws.in.set.gid = fs_gid_swap(c->fs, c->node->env, st->st_gid);
 	c->ws.in.set.size = st->st_size;
-	c->ws.in.set.atime_ns = ns_of(&st->st_atim);
-	c->ws.in.set.mtime_ns = ns_of(&st->st_mtim);
+	c->ws.in.set.atime_ns = pai_clock_join(st->st_atim.tv_sec, (uint32_t)st->st_atim.tv_nsec);
+	c->ws.in.set.mtime_ns = pai_clock_join(st->st_mtim.tv_sec, (uint32_t)st->st_mtim.tv_nsec);
 	fs_call_run(c, start_setattr, finish_setattr);
 }
 

@@ -39,6 +39,16 @@ int64_t pai_clock_wall_ms(void)
 	       (int64_t)atomic_load(&shift_ms);
 }
 
+int64_t pai_clock_join(int64_t s, uint32_t ns)
+{
+	int64_t all;
+
+	if (__builtin_mul_overflow(s, (int64_t)(MS_PER_S * NS_PER_MS), &all)) {
+		return s < 0 ? INT64_MIN : INT64_MAX;
+	}
+	return __builtin_add_overflow(all, ns, &all) ? INT64_MAX : all;
+}
+
 uint64_t pai_deadline_in(uint64_t ms)
 {
 	uint64_t at;

@@ -15,6 +15,9 @@ uint64_t pai_clock_ms(void);
 uint64_t pai_clock_ns(void);
 /* Wall clock, milliseconds since 1970: for ledgers and for deadlines that outlive a process. */
 int64_t pai_clock_wall_ms(void);
+/* Nanoseconds since 1970; what is past the ends of the scale (the years 1677 and 2262) is at them.
+ */
+int64_t pai_clock_join(int64_t s, uint32_t ns);
 /* now + ms, saturating; UINT64_MAX ms gives PAI_NO_DEADLINE. */
 uint64_t pai_deadline_in(uint64_t ms);
 /* Milliseconds left, 0 when passed, capped to INT_MAX; -1 for PAI_NO_DEADLINE: poll()'s scale. */

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "providers/base/clock.h"
 #include "providers/workspace/portable.h"
 
 #define BATCH_BYTES 60000 /* of operands in one command, well below what a shell takes */
@@ -44,6 +45,7 @@ static int64_t get_time(struct cursor *c)
 {
 	bool is_negative = *c->at == '-' && c->at[1] != ' ';
 	uint64_t s, ns = 0, unit = NS_PER_S;
+	int64_t all_ns;
 	char *end;
 
 	if (!c->bad && (*c->at == '-' || *c->at == '?') && c->at[1] == ' ') {
@@ -53,7 +55,7 @@ static int64_t get_time(struct cursor *c)
 	c->at += is_negative;
 	errno = 0;
 	s = strtoull(c->at, &end, 10);
-	if (c->bad || errno || *c->at < '0' || *c->at > '9' || s > INT64_MAX / NS_PER_S - 1) {
+	if (c->bad || errno || *c->at < '0' || *c->at > '9' || s > INT64_MAX) {
 		c->bad = true;
 		return 0;
 	}
@@ -66,8 +68,8 @@ static int64_t get_time(struct cursor *c)
 		return 0;
 	}
 	c->at = end + 1;
-	s = s * NS_PER_S + ns;
-	return is_negative ? -(int64_t)s : (int64_t)s;
+	all_ns = pai_clock_join((int64_t)s, (uint32_t)ns);
+	return is_negative ? -all_ns : all_ns;
 }
 
 static int64_t get_size(struct cursor *c)

@@ -11,6 +11,7 @@
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
+#include "providers/base/clock.h"
 #include "providers/workspace/posix.h"
 
 #ifndef SYS_listxattrat
@@ -22,7 +23,7 @@
 
 static int64_t time_ns(const struct statx_timestamp *t)
 {
-	return (int64_t)t->tv_sec * NS_PER_S + t->tv_nsec;
+	return pai_clock_join(t->tv_sec, t->tv_nsec);
 }
 
 struct pai_ws_identity pai_posix_identity(const struct statx *stx)

@@ -417,7 +417,7 @@ static void make_room_locked(struct pai_watch_service *s)
 static struct pai_proof_stamp stamp_of(const struct statx *stx)
 {
 	return (struct pai_proof_stamp){
-	    .ctime_ns = stx->stx_ctime.tv_sec * INT64_C(1000000000) + stx->stx_ctime.tv_nsec,
+	    .ctime_ns = pai_clock_join(stx->stx_ctime.tv_sec, stx->stx_ctime.tv_nsec),
 	    .mode = stx->stx_mode,
 	    .uid = stx->stx_uid,
 	    .gid = stx->stx_gid,

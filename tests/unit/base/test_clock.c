@@ -15,6 +15,16 @@ Test(clock, deadline_passes_when_the_clock_does)
 	cr_assert_eq(pai_deadline_poll_ms(deadline), 0);
 }
 
+Test(clock, nanoseconds_end_at_the_ends_of_their_scale)
+{
+	cr_assert_eq(pai_clock_join(0, 1), 1);
+	cr_assert_eq(pai_clock_join(-2, 500000000), -1500000000);
+	cr_assert_eq(pai_clock_join(9223372036, 854775807), INT64_MAX);
+	cr_assert_eq(pai_clock_join(9223372036, 854775808), INT64_MAX);
+	cr_assert_eq(pai_clock_join(INT64_MAX, 0), INT64_MAX);
+	cr_assert_eq(pai_clock_join(INT64_MIN, 0), INT64_MIN);
+}
+
 Test(clock, no_deadline_never_passes)
 {
 	pai_clock_advance_for_test(1ULL << 40);
