@@ -84,10 +84,30 @@ static void finish_link(struct fs_call *c)
 	finish_attr(c);
 }
 
+/* A directory that was removed through the mount, and in which somebody still stands: no server can
+ * be asked about it, only whether its environment is still there. */
+static void finish_removed(struct fs_call *c)
+{
+	struct stat st;
+
+	if (c->ws.error) {
+		fs_call_error(c, c->ws.error);
+		return;
+	}
+	if (fs_call_claim(c)) {
+		pthread_mutex_lock(&c->fs->lock);
+		fs_stat(c->fs, c->node, &c->node->attr, &st);
+		pthread_mutex_unlock(&c->fs->lock);
+		st.st_nlink = 0;
+		(void)fuse_reply_attr(c->req, &st, 0);
+	}
+	fs_call_done(c);
+}
+
 static void start_getattr(struct fs_call *c)
 {
 	uint32_t mode;
-	bool is_watchable;
+	bool is_watchable, is_removed;
 
 	if (!c->server) {
 		reply_plain(c);
@@ -95,8 +115,16 @@ static void start_getattr(struct fs_call *c)
 	}
 	pthread_mutex_lock(&c->fs->lock);
 	mode = c->node->attr.mode;
+	is_removed = S_ISDIR(mode) && c->node->flags & FS_NODE_GONE;
 	is_watchable = S_ISDIR(mode) || c->node->nlink > 1;
 	pthread_mutex_unlock(&c->fs->lock);
+	if (is_removed) {
+		c->ws.op = PAI_WS_GETATTR;
+		c->ws.at = (struct pai_ws_at){.path = ""};
+		c->finish = finish_removed;
+		fs_call_submit(c);
+		return;
+	}
 	/* From here on the kernel may ask once and believe it: see attributes_are_watched(). */
 	if (is_watchable) {
 		fs_watch(c, c->node);
