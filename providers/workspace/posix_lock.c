@@ -32,7 +32,8 @@
 #define OWNER_BUCKETS 256
 #define FIRST_RETRY_MS 1
 #define LAST_RETRY_MS 20
-#define WAL_BYTE 128 /* SQLite's UNIX_SHM_DMS, part of its file format */
+#define MAX_DEADLOCK 10 /* the kernel's MAX_DEADLK_ITERATIONS */
+#define WAL_BYTE 128    /* SQLite's UNIX_SHM_DMS, part of its file format */
 #define WAL_STAND_IN (INT64_MAX - 1)
 
 /* One description: everything that one owner has locked in one file. */
@@ -279,6 +280,49 @@ static int try_posix(struct pai_posix *ws, const struct pai_ws_req *req, struct 
 	return error == EACCES ? EAGAIN : error;
 }
 
+/* Who of ours stands in the way: the owner through whose description nothing does. NULL: not ours.
+ */
+static struct owner *holder_locked(
+    struct pai_lock_owners *o, const struct pai_handle *h, const struct flock *in_the_way)
+{
+	struct owner *w = o->buckets[bucket_of(h->ino)];
+
+	for (; w; w = w->next) {
+		struct flock l = *in_the_way;
+
+		l.l_pid = 0;
+		l.l_type = F_WRLCK;
+		if (w->ino == h->ino && w->dev == h->dev && fcntl(w->fd, F_OFD_GETLK, &l) == 0 &&
+		    l.l_type == F_UNLCK) {
+			break;
+		}
+	}
+	return w;
+}
+
+/* The owner of ours for which a request would have to wait; 0: none of ours. */
+static uint64_t waits_for(struct pai_posix *ws, const struct pai_ws_req *req)
+{
+	struct pai_lock_owners *o = ws->lock_owners;
+	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+	struct flock l = flock_of(req);
+	struct owner *w;
+	uint64_t id = 0;
+
+	if (!h) {
+		return 0;
+	}
+	(void)pthread_mutex_lock(&o->lock);
+	w = *find_owner_locked(o, h, req->in.lock.owner);
+	if (w && fcntl(w->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK) {
+		w = holder_locked(o, h, &l);
+		id = w ? w->id : 0;
+	}
+	(void)pthread_mutex_unlock(&o->lock);
+	pai_handles_put(&ws->handles, h);
+	return id;
+}
+
 /* Locks of this kind belong to a description: from now on the handle has one for itself. */
 static int take_description(struct pai_handle *h)
 {
@@ -427,6 +471,36 @@ static int start_thread_locked(void)
 	return error;
 }
 
+static const struct waiter *waiter_of_locked(uint64_t owner)
+{
+	const struct waiter *w = waiters;
+
+	while (w && (w->req->op != PAI_WS_SETLK || w->req->in.lock.owner != owner)) {
+		w = w->next;
+	}
+	return w;
+}
+
+/*
+ * Whether those who stand in the way wait, in the end, for this very owner: as far as they are on
+ * this mount. As in the kernel, which does not see past these descriptions: from each waiter to the
+ * first who holds it up, MAX_DEADLOCK steps at most, and never for flock().
+ */
+static bool would_wait_for_itself_locked(struct pai_posix *ws, const struct pai_ws_req *req)
+{
+	const struct waiter *w;
+	uint64_t id = req->op == PAI_WS_SETLK ? waits_for(ws, req) : 0;
+
+	for (int i = 0; id && i < MAX_DEADLOCK; i++) {
+		if (id == req->in.lock.owner) {
+			return true;
+		}
+		w = waiter_of_locked(id);
+		id = w ? waits_for(w->ws, w->req) : 0;
+	}
+	return false;
+}
+
 static int enqueue(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	struct waiter *w = calloc(1, sizeof(*w));
@@ -447,7 +521,9 @@ static int enqueue(struct pai_posix *ws, struct pai_ws_req *req)
 		end = &(*end)->next;
 	}
 	/* Under the lock: a revoke that came before has swept the list already. */
-	error = pai_posix_is_gone(ws) ? ESTALE : 0;
+	error = pai_posix_is_gone(ws)                   ? ESTALE
+		: would_wait_for_itself_locked(ws, req) ? EDEADLK
+							: 0;
 	if (error == 0) {
 		*end = w;
 		error = start_thread_locked();
@@ -547,23 +623,6 @@ int pai_posix_unlock_owner(struct pai_posix *ws, struct pai_ws_req *req)
 	return 0;
 }
 
-/* Who of ours stands in the way: the owner through whose description nothing does. 0: not ours. */
-static uint32_t holder_pid_locked(
-    struct pai_lock_owners *o, const struct pai_handle *h, const struct flock *in_the_way)
-{
-	for (struct owner *w = o->buckets[bucket_of(h->ino)]; w; w = w->next) {
-		struct flock l = *in_the_way;
-
-		l.l_pid = 0;
-		l.l_type = F_WRLCK;
-		if (w->ino == h->ino && w->dev == h->dev && fcntl(w->fd, F_OFD_GETLK, &l) == 0 &&
-		    l.l_type == F_UNLCK) {
-			return w->pid;
-		}
-	}
-	return 0;
-}
-
 /* What a process in the sandbox has mapped is not for the mount, however that holds the byte. */
 static int get_wal_byte_locked(
     struct pai_lock_owners *o, const struct pai_handle *h, const struct owner *w, struct flock *ret)
@@ -628,7 +687,8 @@ int pai_posix_getlk(struct pai_posix *ws, struct pai_ws_req *req)
 			req->in.lock.start = l.l_start;
 			req->in.lock.end = l.l_len ? l.l_start + l.l_len - 1 : INT64_MAX;
 		}
-		req->in.lock.pid = l.l_pid > 0 ? (uint32_t)l.l_pid : holder_pid_locked(o, h, &l);
+		w = holder_locked(o, h, &l);
+		req->in.lock.pid = l.l_pid > 0 ? (uint32_t)l.l_pid : w ? w->pid : 0;
 	}
 	(void)pthread_mutex_unlock(&o->lock);
 	pai_handles_put(&ws->handles, h);
