@@ -280,9 +280,31 @@ static int cmd_probe(const struct pai_args *a, struct pai_err *err)
 	return 0;
 }
 
+/* create=./PROGRAM is beside whoever asks, not beside the daemon. */
+static int set_options(
+    struct pai_json *fields, const struct pai_strmap *options, struct pai_err *err)
+{
+	const char *program = pai_strmap_get(options, "create");
+	pai_auto_strmap struct pai_strmap sent = PAI_STRMAP_INIT;
+	pai_auto_free char *path = NULL;
+	int r = pai_strmap_copy(&sent, options);
+
+	if (r == 0 && program && *program) {
+		path = realpath(program, NULL);
+		if (!path) {
+			return pai_err_sys(err, "create=%s", program);
+		}
+		r = pai_strmap_set(&sent, "create", path);
+	}
+	r = r < 0 ? r : pai_json_set_map(fields, "options", &sent);
+	return r < 0 ? pai_err_no_memory(err) : 0;
+}
+
 static int cmd_create(const struct pai_args *a, struct pai_err *err)
 {
 	struct call c = {.op = "create", .timeout_ms = REMOTE_MS, .start = true};
+	pai_auto_json struct pai_json *reply = NULL;
+	const char *id;
 	char key[PAI_KEY_MAX + 1];
 	int r = need_session(a, false, key, err);
 
@@ -290,12 +312,29 @@ static int cmd_create(const struct pai_args *a, struct pai_err *err)
 		return r;
 	}
 	c.fields = fields_with_key(key);
-	if (!c.fields ||
-	    (a->options.count && pai_json_set_map(c.fields, "options", &a->options) < 0)) {
+	r = !c.fields          ? pai_err_no_memory(err)
+	    : a->options.count ? set_options(c.fields, &a->options, err)
+			       : 0;
+	if (r < 0) {
 		pai_json_free(c.fields);
-		return pai_err_no_memory(err);
+		return r;
 	}
-	return session_call(a, &c, key, "its sandbox is there", err);
+	r = ask(a, &c, &reply, err);
+	if (r < 0) {
+		return pai_err_wrap(err, "create '%s'", key);
+	}
+	if (a->json) {
+		return show_json(reply, err);
+	}
+	id = pai_json_str(reply, "sandboxId");
+	printf("%s: ", pai_printable(key));
+	printf("%s (sandbox %s)\n",
+	    pai_json_bool(reply, "created", false) ? "made"
+	    : a->options.count
+		? "was there already: what a sandbox is made with counts for its next one"
+		: "was there already",
+	    pai_printable(id ? id : "?"));
+	return 0;
 }
 
 static int named_session(
@@ -518,8 +557,13 @@ const struct pai_cmd pai_cmd_table[] = {
     {"probe", "", "ask the provider whether it serves you; makes nothing", "example: pai probe\n",
 	0, 0, cmd_probe},
     {"create", "KEY [-o NAME=VALUE,...]", "make a session's sandbox now",
-	"Options are those of the mount (template, ttl, metadata, env, network, allow, "
-	"resources).\n"
+	"Options are those of the mount, for this session alone; they are kept until pai kill:\n"
+	"  template=NAME  ttl=1h  network=none|allowlist|full  allow=HOST (repeatable)\n"
+	"  metadata.NAME=VALUE  env.NAME=VALUE  cpu=2  memory=2G  pids=500  disk=10G\n"
+	"  keepalive_ttl=5m  create_timeout=2m  session_key_metadata=NAME  create=./PROGRAM\n"
+	"What they do: paifs --help. A live sandbox keeps what it was made with: another network "
+	"or\n"
+	"template is refused (policy-mismatch); kill or reset the session first.\n"
 	"example: pai create thread-42 -o network=full,ttl=1h\n",
 	PAI_TAKES_SESSION | PAI_TAKES_OPTIONS, 1, cmd_create},
     {"reset", "KEY", "destroy a session's environment; the next use makes a fresh one",

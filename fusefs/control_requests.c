@@ -59,6 +59,22 @@ static int get_session(struct work *w, struct pai_session **ret, struct pai_err 
 PAI_DEFINE_AUTO(struct pai_session, pai_session_unref)
 #define auto_session PAI_AUTO(pai_session_unref_p)
 
+/* Asking about a key never makes it. */
+static int known_session(struct work *w, struct pai_session **ret, struct pai_err *err)
+{
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+	struct pai_session_record record;
+	bool found = false;
+	int r = get_session(w, ret, err);
+
+	r = r < 0 ? r : store->ops->load(store, pai_session_key(*ret), &found, &record, err);
+	if (r < 0 || (found && record.state != PAI_SESSION_KILLED)) {
+		return r;
+	}
+	return pai_err_set(err, PAI_E_INPUT, "there is no session '%s'%s", pai_session_key(*ret),
+	    found ? ": it was killed" : "");
+}
+
 static int describe_record(
     struct work *w, const struct pai_session_record *r, struct pai_json *into)
 {
@@ -66,13 +82,16 @@ static int describe_record(
 	const char *provider = pai_provider_name(pai_sessions_provider(SESSIONS(w)));
 	const char *id = r->identity.sandbox_id, *incarnation = r->identity.incarnation;
 	bool has_name = pai_key_to_name(r->key, name, PAI_ERR_IGNORED()) == 0;
+	/* A record keeps the last identity: of one that was reset it is nobody's any more. */
+	bool has_sandbox = *id && r->state != PAI_SESSION_NEW && r->state != PAI_SESSION_CREATING;
+	bool has_incarnation = has_sandbox && *incarnation;
 	int f = pai_json_set_str(into, "key", r->key);
 
 	f = f ? f : pai_json_set_str(into, "name", has_name ? name : NULL);
 	f = f ? f : pai_json_set_str(into, "state", pai_session_state_name(r->state));
 	f = f ? f : pai_json_set_str(into, "provider", provider);
-	f = f ? f : pai_json_set_str(into, "sandboxId", *id ? id : NULL);
-	f = f ? f : pai_json_set_str(into, "incarnation", *incarnation ? incarnation : NULL);
+	f = f ? f : pai_json_set_str(into, "sandboxId", has_sandbox ? id : NULL);
+	f = f ? f : pai_json_set_str(into, "incarnation", has_incarnation ? incarnation : NULL);
 	f = f ? f : pai_json_set_num(into, "generation", (int64_t)r->generation);
 	f = f ? f : pai_json_set_num(into, "createdMs", r->created_ms);
 	f = f ? f : pai_json_set_num(into, "lastUsedMs", r->last_used_ms);
@@ -238,7 +257,7 @@ static int op_status(struct work *w, const struct pai_call *call, struct pai_err
 	if (!pai_json_str(w->request, "key")) {
 		return 0;
 	}
-	if (get_session(w, &s, err) < 0 || describe(w, s, session, err) < 0) {
+	if (known_session(w, &s, err) < 0 || describe(w, s, session, err) < 0) {
 		return -err->errnum;
 	}
 	env = pai_session_current(s);
@@ -299,22 +318,16 @@ static int op_counters(struct work *w, const struct pai_call *call, struct pai_e
 
 static int op_trust(struct work *w, const struct pai_call *call, struct pai_err *err)
 {
-	const char *key = pai_json_str(w->request, "key");
 	bool trust = pai_json_bool(w->request, "trust", true);
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
-	struct pai_session_record record;
-	bool found = false;
+	auto_session struct pai_session *s = NULL;
+	const char *key;
 
 	(void)call;
-	if (!key) {
-		return wanted("trust", "key", "a session's key", err);
-	}
-	if (pai_key_check(key, err) < 0 || store->ops->load(store, key, &found, &record, err) < 0) {
+	if (known_session(w, &s, err) < 0) {
 		return -err->errnum;
 	}
-	if (!found) {
-		return pai_err_set(err, PAI_E_INPUT, "there is no session of that key");
-	}
+	key = pai_session_key(s);
 	if (store->ops->trust(store, key, trust, err) < 0) {
 		return -err->errnum;
 	}
@@ -397,34 +410,45 @@ static int op_probe(struct work *w, const struct pai_call *call, struct pai_err 
 static int op_create(struct work *w, const struct pai_call *call, struct pai_err *err)
 {
 	const struct pai_json *object = pai_json_get(w->request, "options");
-	PAI_AUTO(pai_options_create_fini) struct pai_options_create options = {.network = -1};
+	pai_auto_free char *terms = NULL;
 	auto_session struct pai_session *s = NULL;
 	pai_auto_env struct pai_env *env = NULL;
-	struct pai_create_input input;
+	struct pai_call making = *call;
+	struct pai_session_record before;
 
 	if (object && !pai_json_is_object(object)) {
 		return wanted("create", "options", "an object", err);
 	}
-	if (pai_options_create_from_json(&OPTIONS(w)->create, object, &options, err) < 0 ||
+	if (pai_json_get(object, "create") && w->conn->uid != geteuid() && w->conn->uid != 0) {
+		return pai_err_errno(err, EACCES,
+		    "create= names a program that runs as uid %u: only that user may",
+		    (unsigned)geteuid());
+	}
+	if ((object && pai_options_terms(OPTIONS(w), object, &terms, err) < 0) ||
 	    get_session(w, &s, err) < 0) {
 		return -err->errnum;
 	}
-	pai_options_create_input(&options, &input);
-	if (pai_session_acquire(s, PAI_ACQUIRE_REVIVE | PAI_ACQUIRE_VERIFY, object ? &input : NULL,
-		call, &env, err) < 0) {
+	making.deadline_ms = pai_deadline_in(pai_session_create_timeout(s, terms));
+	pai_session_snapshot(s, &before);
+	if (pai_session_acquire(
+		s, PAI_ACQUIRE_REVIVE | PAI_ACQUIRE_VERIFY, terms, &making, &env, err) < 0) {
 		return -err->errnum;
 	}
 	if (FS(w)) {
 		pai_fs_session_named(FS(w), pai_session_key(s));
 	}
-	return describe(w, s, w->reply, err);
+	return describe(w, s, w->reply, err) < 0 ? -err->errnum
+	       : pai_json_set_bool(
+		     w->reply, "created", pai_env_generation(env) > before.generation) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
 }
 
 static int op_reset(struct work *w, const struct pai_call *call, struct pai_err *err)
 {
 	auto_session struct pai_session *s = NULL;
 
-	if (get_session(w, &s, err) < 0 || pai_session_reset(s, call, err) < 0) {
+	if (known_session(w, &s, err) < 0 || pai_session_reset(s, call, err) < 0) {
 		return -err->errnum;
 	}
 	return describe(w, s, w->reply, err);
@@ -434,7 +458,7 @@ static int op_pause(struct work *w, const struct pai_call *call, struct pai_err 
 {
 	auto_session struct pai_session *s = NULL;
 
-	if (get_session(w, &s, err) < 0 || pai_session_pause(s, call, err) < 0) {
+	if (known_session(w, &s, err) < 0 || pai_session_pause(s, call, err) < 0) {
 		return -err->errnum;
 	}
 	return describe(w, s, w->reply, err);
@@ -560,9 +584,7 @@ static void work_job(void *arg)
 {
 	struct work *w = arg;
 	const struct pai_options *o = OPTIONS(w);
-	uint64_t ms = w->operation->fn == op_probe    ? o->timeout_ms
-		      : w->operation->fn == op_create ? o->create_timeout_ms
-						      : CALL_TIMEOUT_MS;
+	uint64_t ms = w->operation->fn == op_probe ? o->timeout_ms : CALL_TIMEOUT_MS;
 	struct pai_call call = {.deadline_ms = pai_deadline_in(ms), .cancel = w->conn->cancel};
 
 	w->reply = pai_json_object();
@@ -590,7 +612,7 @@ static int op_barrier(struct work *w, const struct pai_call *call, struct pai_er
 	auto_session struct pai_session *s = NULL;
 
 	(void)call;
-	if (get_session(w, &s, err) < 0) {
+	if (known_session(w, &s, err) < 0) {
 		return -err->errnum;
 	}
 	w->env = FS(w) ? pai_session_current(s) : NULL;

@@ -574,9 +574,6 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 	struct pai_session_identity last;
 	bool has_last = false;
 
-	if (!b->session && pai_sessions_handle(c->config.sessions, b->key, &b->session, err) < 0) {
-		return -err->errnum;
-	}
 	/* Asked before, so that no sandbox is made in vain, and after: another daemon's reset that
 	 * was under way has ended then. */
 	if (b->attempts == 1 ? pai_session_mark(b->session, &b->mark, err) < 0
@@ -609,12 +606,16 @@ static void attempt_job(void *arg)
 	struct pai_bridge *b = arg;
 	struct pai_fs *fs = b->control->config.fs;
 	const struct pai_options *o = b->control->config.options;
-	struct pai_call call = {
-	    .deadline_ms = pai_deadline_in(o->create_timeout_ms + o->timeout_ms),
-	    .cancel = b->cancel,
-	};
+	struct pai_call call = {.cancel = b->cancel};
 
 	b->job_error = (struct pai_err)PAI_ERR_INIT;
+	if (!b->session && pai_sessions_handle(b->control->config.sessions, b->key, &b->session,
+			       &b->job_error) < 0) {
+		step(b, on_attempt);
+		return;
+	}
+	call.deadline_ms =
+	    pai_deadline_in(pai_session_create_timeout(b->session, NULL) + o->timeout_ms);
 	if (b->env && !leave_lost(b, &call)) {
 		b->job_error = b->error;
 		step(b, on_attempt);

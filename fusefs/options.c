@@ -61,13 +61,13 @@ const struct pai_option pai_option_table[] = {
     {"memory", PAI_OPTION_SIZE, true, AT(create.resources.memory_bytes), NULL, "memory: 512M, 2G"},
     {"pids", PAI_OPTION_COUNT, true, AT(create.resources.pids), NULL, "processes"},
     {"disk", PAI_OPTION_SIZE, true, AT(create.resources.disk_bytes), NULL, "disk space: 10G"},
-    {"keepalive_ttl", PAI_OPTION_DURATION, false, AT(keepalive_ttl_ms), NULL,
+    {"keepalive_ttl", PAI_OPTION_DURATION, true, AT(keepalive_ttl_ms), NULL,
 	"lifetime that every use renews (default 5m)"},
-    {"create_timeout", PAI_OPTION_DURATION, false, AT(create_timeout_ms), NULL,
+    {"create_timeout", PAI_OPTION_DURATION, true, AT(create_timeout_ms), NULL,
 	"deadline for making a sandbox (default 2m)"},
-    {"session_key_metadata", PAI_OPTION_TEXT, false, AT(session_key_metadata), NULL,
+    {"session_key_metadata", PAI_OPTION_TEXT, true, AT(session_key_metadata), NULL,
 	"metadata name that holds a session's key (default paiSessionKey)"},
-    {"create", PAI_OPTION_PATH, false, AT(create_program), NULL,
+    {"create", PAI_OPTION_PATH, true, AT(create_program), NULL,
 	"program that prints the create options of the key it is given, as JSON"},
     {"helper", PAI_OPTION_CHOICE, false, AT(helper), helper_values,
 	"off: nothing but the provider's own calls"},
@@ -586,28 +586,6 @@ int pai_options_create_check(const struct pai_options_create *c, struct pai_err 
 	return 0;
 }
 
-static int create_copy(
-    struct pai_options_create *to, const struct pai_options_create *from, struct pai_err *err)
-{
-	if (from->template_name && !(to->template_name = strdup(from->template_name))) {
-		return pai_err_no_memory(err);
-	}
-	if (pai_strmap_copy(&to->metadata, &from->metadata) < 0 ||
-	    pai_strmap_copy(&to->env, &from->env) < 0) {
-		return pai_err_no_memory(err);
-	}
-	for (size_t i = 0; i < from->allow_count; i++) {
-		if (!(to->allow[i] = strdup(from->allow[i]))) {
-			return pai_err_no_memory(err);
-		}
-		to->allow_count++;
-	}
-	to->ttl_ms = from->ttl_ms;
-	to->network = from->network;
-	to->resources = from->resources;
-	return 0;
-}
-
 static int set_from_json(
     struct pai_options *o, const char *name, const struct pai_json *object, struct pai_err *err)
 {
@@ -629,6 +607,9 @@ static int set_from_json(
 static int set_members(struct pai_options *o, const struct pai_option *row,
     const struct pai_json *value, struct pai_err *err)
 {
+	if (row->kind == PAI_OPTION_MAP && !pai_json_is_object(value)) {
+		return set_row(o, row, "", NULL, err); /* says what was expected */
+	}
 	for (size_t i = 0; i < pai_json_count(value); i++) {
 		const struct pai_json *member = pai_json_at(value, i);
 		const char *key = pai_json_name(member);
@@ -647,41 +628,123 @@ static int set_members(struct pai_options *o, const struct pai_option *row,
 	return 0;
 }
 
-int pai_options_create_from_json(const struct pai_options_create *mount,
-    const struct pai_json *object, struct pai_options_create *ret, struct pai_err *err)
+static int set_member(
+    struct pai_options *o, const struct pai_json *object, const char *name, struct pai_err *err)
+{
+	const struct pai_json *value = pai_json_get(object, name);
+	const char *key = NULL;
+	const struct pai_option *row = find_row(name, &key);
+
+	if (!row) {
+		return unknown(o, name, err);
+	}
+	if (!row->creates) {
+		return pai_err_set(err, PAI_E_INPUT,
+		    "option '%s' belongs to the mount, not to one session", row->name);
+	}
+	if (!*key && (row->kind == PAI_OPTION_MAP ||
+			 (row->kind == PAI_OPTION_ALLOW && !pai_json_text(value)))) {
+		return set_members(o, row, value, err);
+	}
+	return set_from_json(o, name, object, err);
+}
+
+/* Of struct pai_terms (providers/session/terms.h), where it has another name than the option. */
+static const char *term_name(const struct pai_option *row)
+{
+	static const char *const names[][2] = {
+	    {"cpu", "cpuMillis"},
+	    {"memory", "memoryBytes"},
+	    {"disk", "diskBytes"},
+	    {"keepalive_ttl", "keepaliveTtl"},
+	    {"create_timeout", "createTimeout"},
+	    {"session_key_metadata", "sessionKeyMetadata"},
+	};
+
+	for (size_t i = 0; i < PAI_COUNT(names); i++) {
+		if (strcmp(row->name, names[i][0]) == 0) {
+			return names[i][1];
+		}
+	}
+	return row->name;
+}
+
+static int put_allow(struct pai_json *out, const struct pai_options_create *c)
+{
+	struct pai_json *list = pai_json_array();
+
+	for (size_t i = 0; i < c->allow_count; i++) {
+		if (pai_json_push_str(list, c->allow[i]) < 0) {
+			pai_json_free(list);
+			return -ENOMEM;
+		}
+	}
+	return pai_json_set(out, "allow", list);
+}
+
+/* The value of a row whose option was given. */
+static int put_term(struct pai_json *out, struct pai_json *resources, const struct pai_options *o,
+    const struct pai_option *row)
+{
+	const void *field = (const char *)o + row->offset;
+	const char *name = term_name(row);
+
+	switch (row->kind) {
+	case PAI_OPTION_TEXT:
+	case PAI_OPTION_PATH:
+		return pai_json_set_str(out, name, *(char *const *)field);
+	case PAI_OPTION_DURATION:
+		return pai_json_set_num(out, name, (int64_t) * (const uint64_t *)field);
+	case PAI_OPTION_CHOICE:
+		return pai_json_set_str(out, name, row->choices[*(const int *)field]);
+	case PAI_OPTION_MAP:
+		return pai_json_set_map(out, name, field);
+	case PAI_OPTION_ALLOW:
+		return put_allow(out, &o->create);
+	case PAI_OPTION_SIZE:
+		return pai_json_set_num(resources, name, (int64_t) * (const uint64_t *)field);
+	default: /* MILLIS, COUNT: what else may be given of a session's */
+		return pai_json_set_num(resources, name, *(const uint32_t *)field);
+	}
+}
+
+static bool is_given(const struct pai_json *object, const struct pai_option *row)
+{
+	bool given = false;
+
+	for (const struct pai_json *at = pai_json_at(object, 0); at && !given;
+	     at = pai_json_next(at)) {
+		const char *key = NULL;
+
+		given = find_row(pai_json_name(at), &key) == row;
+	}
+	return given;
+}
+
+int pai_options_terms(
+    const struct pai_options *mount, const struct pai_json *object, char **ret, struct pai_err *err)
 {
 	PAI_AUTO(pai_options_fini) struct pai_options o;
-	int r = 0;
+	pai_auto_json struct pai_json *out = pai_json_object();
+	pai_auto_json struct pai_json *resources = pai_json_object();
+	int r = out && resources ? 0 : pai_err_no_memory(err);
 
 	pai_options_init(&o);
-	r = create_copy(&o.create, mount, err);
-	if (pai_json_get(object, "allow") || pai_json_get(object, "network")) {
-		while (o.create.allow_count > 0) {
-			free(o.create.allow[--o.create.allow_count]);
-		}
+	if (r == 0 && !(o.provider = strdup(mount->provider))) {
+		r = pai_err_no_memory(err);
 	}
 	for (size_t i = 0; r == 0 && i < pai_json_count(object); i++) {
-		const struct pai_json *value = pai_json_at(object, i);
-		const char *name = pai_json_name(value);
-		const char *key = NULL;
-		const struct pai_option *row = name ? find_row(name, &key) : NULL;
-
-		if (!row) {
-			r = unknown(&o, name ? name : "", err);
-		} else if (!row->creates) {
-			r = pai_err_set(err, PAI_E_INPUT,
-			    "option '%s' belongs to the mount, not to one session", name);
-		} else if (!*key && (row->kind == PAI_OPTION_MAP ||
-					(row->kind == PAI_OPTION_ALLOW && !pai_json_text(value)))) {
-			r = set_members(&o, row, value, err);
-		} else {
-			r = set_from_json(&o, name, object, err);
-		}
+		r = set_member(&o, object, pai_json_name(pai_json_at(object, i)), err);
 	}
-	r = r < 0 ? r : pai_options_create_check(&o.create, err);
-	if (r == 0) {
-		*ret = o.create;
-		o.create = (struct pai_options_create){.network = -1};
+	if (r < 0) {
+		return r;
 	}
-	return r;
+	for (const struct pai_option *p = pai_option_table; r == 0 && p->name; p++) {
+		r = p->creates && is_given(object, p) ? put_term(out, resources, &o, p) : 0;
+	}
+	if (r == 0 && pai_json_count(resources)) {
+		r = pai_json_set(out, "resources", PAI_TAKE(resources));
+	}
+	*ret = r < 0 ? NULL : pai_json_print(out, false);
+	return *ret ? 0 : pai_err_no_memory(err);
 }

@@ -75,10 +75,10 @@ int pai_options_place(const char *given, char **ret, struct pai_err *err) PAI_WA
 /* One setting. value NULL: given without '='. */
 int pai_options_set(struct pai_options *o, const char *name, const char *value,
     struct pai_err *err) PAI_WARN_UNUSED;
-/* The create options of one key, {name: value} as on the mount, on top of those of `mount`. A value
- * is a string, a number or a bool; metadata and env may be objects, allow an array. */
-int pai_options_create_from_json(const struct pai_options_create *mount,
-    const struct pai_json *object, struct pai_options_create *ret,
+/* The create options of one key, {name: value} as on the mount, as the session manager wants them
+ * (providers/session/terms.h): only what was given. A value is a string or a number; metadata and
+ * env may be objects, allow an array. The caller frees *ret. */
+int pai_options_terms(const struct pai_options *mount, const struct pai_json *object, char **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
 void pai_options_create_fini(struct pai_options_create *c);
 /* What only makes sense together. */
@@ -108,7 +108,7 @@ enum pai_option_kind {
 struct pai_option {
 	const char *name;
 	enum pai_option_kind kind;
-	bool creates; /* belongs to struct pai_options_create: also an option of `pai create` */
+	bool creates; /* also an option of `pai create`: pai_options_terms() */
 	size_t offset;
 	const char *const *choices; /* CHOICE; NULL-terminated */
 	const char *meaning;        /* NULL: not in the help */

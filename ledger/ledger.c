@@ -20,12 +20,17 @@
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define APPLICATION_ID "1346455884" /* "PAIL" */
 #define BUSY_MS 5000
 /* Past this, only the table that decisions hang on is checked at the opening. */
 #define CHECK_ALL_BYTES (64 << 20)
 
+/* What was given to `pai create`, environment included: the file is its owner's alone. */
+#define TERMS_TABLE                                                                                \
+	"CREATE TABLE terms ("                                                                     \
+	" scope TEXT NOT NULL, key TEXT NOT NULL, text TEXT NOT NULL,"                             \
+	" PRIMARY KEY (scope, key)) WITHOUT ROWID;"
 static const char schema[] =
     "BEGIN IMMEDIATE;"
     "PRAGMA application_id = " APPLICATION_ID ";"
@@ -44,9 +49,13 @@ static const char schema[] =
     "CREATE TABLE commands ("
     " id INTEGER PRIMARY KEY, cwd TEXT, command TEXT, duration_ms INTEGER NOT NULL,"
     " source TEXT, outcome TEXT, exit_code INTEGER, stdin_bytes INTEGER NOT NULL,"
-    " stdout_bytes INTEGER NOT NULL, stderr_bytes INTEGER NOT NULL, spool TEXT);"
-    "PRAGMA user_version = 1;"
+    " stdout_bytes INTEGER NOT NULL, stderr_bytes INTEGER NOT NULL, spool TEXT);" TERMS_TABLE
+    "PRAGMA user_version = 2;"
     "COMMIT;";
+/* What brings a file of an earlier version up, from version 1 on. */
+static const char *const upgrades[SCHEMA_VERSION] = {
+    [1] = "BEGIN IMMEDIATE;" TERMS_TABLE "PRAGMA user_version = 2; COMMIT;",
+};
 
 #define RECORD                                                                                     \
 	"key, state, sandbox_id, incarnation, generation, resets, created_ms, last_used_ms, "      \
@@ -70,6 +79,9 @@ static const char *const statements[PAI_SQL_STATEMENTS] = {
 		     "AND (?6 OR (sandbox_id = ?4 AND incarnation = ?5))",
     [PAI_SQL_COUNT_RESET] = "UPDATE sessions SET resets = resets + 1 WHERE scope = ?1 AND key = ?2",
     [PAI_SQL_TRUST] = "UPDATE sessions SET trusted = ?3 WHERE scope = ?1 AND key = ?2",
+    [PAI_SQL_TERMS] = "SELECT text FROM terms WHERE scope = ?1 AND key = ?2",
+    [PAI_SQL_SET_TERMS] = "INSERT OR REPLACE INTO terms (scope, key, text) VALUES (?1, ?2, ?3)",
+    [PAI_SQL_DROP_TERMS] = "DELETE FROM terms WHERE scope = ?1 AND key = ?2",
     [PAI_SQL_EVENT] = "INSERT INTO events (scope, key, at_ms, event, sandbox_id, incarnation, "
 		      "generation, detail) "
 		      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -209,6 +221,10 @@ static int check_schema(struct pai_ledger *l, off_t size, bool *is_newer)
 		r = SQLITE_NOTADB;
 	} else if (r == SQLITE_OK) {
 		*is_newer = version > SCHEMA_VERSION;
+		/* Under the lock of the opening: nobody else does it at the same time. */
+		for (int64_t v = version; r == SQLITE_OK && v > 0 && v < SCHEMA_VERSION; v++) {
+			r = sqlite3_exec(l->db, upgrades[v], NULL, NULL, NULL);
+		}
 	}
 	if (r == SQLITE_OK && !*is_newer) {
 		r = check_pages(l->db, size < CHECK_ALL_BYTES ? "PRAGMA quick_check(1)"

@@ -43,8 +43,9 @@ struct request {
 	const char *key;
 	const struct pai_session_identity *identity;
 	enum pai_store_event event;
-	const char *detail;
-	bool flag; /* revive, trusted */
+	const char *detail; /* set_terms: the text */
+	char *text;         /* terms: owned */
+	bool flag;          /* revive, trusted */
 	bool found, changed;
 	struct pai_session_record record;
 	struct pai_session_record *records;
@@ -213,6 +214,9 @@ static int op_event(struct pai_ledger *l, void *arg, struct pai_err *err)
 	if (r == SQLITE_OK && events[q->event].state) {
 		r = move(l, q);
 	}
+	if (r == SQLITE_OK && q->event == PAI_STORE_KILL) {
+		r = run_of_key(l, PAI_SQL_DROP_TERMS, q->key);
+	}
 	if (r != SQLITE_OK) {
 		return r;
 	}
@@ -244,6 +248,39 @@ static int op_trust(struct pai_ledger *l, void *arg, struct pai_err *err)
 		return sqlite3_errcode(l->db);
 	}
 	(void)sqlite3_bind_int(stmt, 3, q->flag);
+	return pai_ledger_run(stmt);
+}
+
+static int op_terms(struct pai_ledger *l, void *arg, struct pai_err *err)
+{
+	struct request *q = arg;
+	sqlite3_stmt *stmt = sql_of_key(l, PAI_SQL_TERMS, q->key);
+	int r = stmt ? sqlite3_step(stmt) : sqlite3_errcode(l->db);
+
+	(void)err;
+	if (r == SQLITE_ROW) {
+		const unsigned char *text = sqlite3_column_text(stmt, 0);
+
+		free(q->text);
+		q->text = text ? strdup((const char *)text) : NULL;
+		r = q->text ? SQLITE_DONE : SQLITE_NOMEM;
+	}
+	if (stmt) {
+		(void)sqlite3_reset(stmt);
+	}
+	return r == SQLITE_DONE ? SQLITE_OK : r;
+}
+
+static int op_set_terms(struct pai_ledger *l, void *arg, struct pai_err *err)
+{
+	struct request *q = arg;
+	sqlite3_stmt *stmt = sql_of_key(l, PAI_SQL_SET_TERMS, q->key);
+
+	(void)err;
+	if (!stmt) {
+		return sqlite3_errcode(l->db);
+	}
+	(void)sqlite3_bind_text(stmt, 3, q->detail, -1, SQLITE_STATIC);
 	return pai_ledger_run(stmt);
 }
 
@@ -321,6 +358,27 @@ static int store_trust(struct pai_store *s, const char *key, bool trusted, struc
 	return pai_ledger_perform(ledger_of(s), true, op_trust, &q, err);
 }
 
+static int store_terms(struct pai_store *s, const char *key, char **ret, struct pai_err *err)
+{
+	struct request q = {.key = key};
+	int r = pai_ledger_perform(ledger_of(s), false, op_terms, &q, err);
+
+	if (r < 0) {
+		free(q.text);
+		return r;
+	}
+	*ret = q.text;
+	return 0;
+}
+
+static int store_set_terms(
+    struct pai_store *s, const char *key, const char *text, struct pai_err *err)
+{
+	struct request q = {.key = key, .detail = text};
+
+	return pai_ledger_perform(ledger_of(s), true, op_set_terms, &q, err);
+}
+
 static void store_free(struct pai_store *s)
 {
 	pai_ledger_close(ledger_of(s));
@@ -333,5 +391,7 @@ const struct pai_store_ops pai_ledger_store_ops = {
     .bind = store_bind,
     .event = store_event,
     .trust = store_trust,
+    .terms = store_terms,
+    .set_terms = store_set_terms,
     .free = store_free,
 };

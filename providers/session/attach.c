@@ -32,6 +32,7 @@ struct attach {
 	struct pai_session *s;
 	struct pai_sessions *m;
 	const struct pai_call *call;
+	const struct pai_terms *terms;
 	struct pai_session_record record; /* as it was at the start */
 	struct pai_create_options options;
 	bool has_options;
@@ -70,13 +71,13 @@ static void blank_unlabelled(struct pai_sandbox_list *list, const struct pai_str
 	}
 }
 
-int pai_session_list_own(struct pai_session *s, const struct pai_call *call,
-    struct pai_sandbox_list *ret, struct pai_err *err)
+int pai_session_list_own(struct pai_session *s, const char *key_metadata,
+    const struct pai_call *call, struct pai_sandbox_list *ret, struct pai_err *err)
 {
 	pai_auto_strmap struct pai_strmap label = PAI_STRMAP_INIT;
 	int r;
 
-	if (pai_strmap_set(&label, s->m->key_metadata, s->key) < 0) {
+	if (pai_strmap_set(&label, key_metadata, s->key) < 0) {
 		return pai_err_no_memory(err);
 	}
 	r = pai_provider_list(s->m->provider, &label, call, ret, err);
@@ -90,7 +91,7 @@ static int relist(struct attach *a, struct pai_err *err)
 {
 	pai_sandbox_list_fini(&a->listed);
 	a->listed = (struct pai_sandbox_list){.items = NULL};
-	return pai_session_list_own(a->s, a->call, &a->listed, err);
+	return pai_session_list_own(a->s, a->terms->key_metadata, a->call, &a->listed, err);
 }
 
 /* The options of this key, the create program's included, when they are first needed. */
@@ -101,14 +102,14 @@ static int need_options(struct attach *a, struct pai_err *err)
 	if (a->has_options) {
 		return 0;
 	}
-	if (a->in->options) {
-		r = pai_create_options_clone(&a->options, a->in->options, err);
-	} else {
-		r = pai_create_options_clone(&a->options, &a->m->create, err);
-		if (r == 0 && a->m->create_program) {
-			r = pai_create_program_run(a->m->create_program, a->s->key,
-			    a->m->key_metadata, &a->options, a->call, err);
-		}
+	r = pai_create_options_clone(&a->options, &a->m->create, err);
+	if (r == 0 && a->terms->program) {
+		r = pai_create_program_run(a->terms->program, a->s->key, a->terms->key_metadata,
+		    &a->options, a->call, err);
+	}
+	if (r == 0 && a->terms->create) {
+		r = pai_create_options_parse(&a->options, a->terms->create,
+		    strlen(a->terms->create), a->terms->key_metadata, err);
 	}
 	a->has_options = r == 0;
 	return r;
@@ -256,6 +257,14 @@ static int adopt_bound(struct attach *a, bool *done, struct pai_err *err)
 	if (r < 0) {
 		return r;
 	}
+	if (sb && a->in->given) {
+		pai_sandbox_free(sb);
+		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
+		    "sandbox %s is not listed under '%s', so what it was made with can't be "
+		    "compared: "
+		    "kill or reset the session",
+		    a->record.identity.sandbox_id, a->terms->key_metadata);
+	}
 	if (sb) {
 		*done = true;
 		return make_env(a, sb, PAI_STORE_ADOPT, err);
@@ -319,7 +328,7 @@ static int create(struct attach *a, struct pai_err *err)
 
 	r = r < 0 ? r
 		  : pai_create_options_label(
-			&a->options, a->m->key_metadata, a->s->key, &metadata, err);
+			&a->options, a->terms->key_metadata, a->s->key, &metadata, err);
 	if (r < 0) {
 		return r;
 	}
@@ -380,6 +389,9 @@ static int make_env(
 	r = is_overtaken ? 0
 			 : store->ops->bind(store, a->s->key, &e->identity,
 			       a->in->flags & PAI_ACQUIRE_REVIVE, &record, &changed, err);
+	if (r == 0 && !is_overtaken && a->in->given) {
+		r = store->ops->set_terms(store, a->s->key, a->terms->text, err);
+	}
 	if (r < 0 && err->code != PAI_E_RESET) {
 		return r;
 	}
@@ -440,16 +452,91 @@ static int attach(struct attach *a, struct pai_err *err)
 int pai_session_attach(
     const struct pai_attach *in, const struct pai_call *call, struct pai_err *err)
 {
-	struct attach a = {.in = in, .s = in->session, .m = in->session->m, .call = call};
+	struct attach a = {
+	    .in = in, .s = in->session, .m = in->session->m, .call = call, .terms = in->terms};
 	pai_auto_fd int lock_fd = -1;
 	int r = 0;
 
 	if (!(in->flags & PAI_ACQUIRE_LOOK)) {
 		r = pai_session_lock_file(a.s, "make", call, &lock_fd, err);
 	}
+	pai_session_set_keepalive(a.s, a.terms->keepalive_ttl_ms);
 	r = r < 0 ? r : attach(&a, err);
 	pai_create_options_fini(&a.options);
 	pai_sandbox_list_fini(&a.listed);
 	free(a.known);
 	return r;
+}
+
+/* --- what pai create says of one that is there --- */
+
+int pai_session_terms(
+    struct pai_session *s, const char *given, struct pai_terms *ret, struct pai_err *err)
+{
+	const struct pai_sessions *m = s->m;
+	const struct pai_terms_default d = {
+	    m->keepalive_ttl_ms, m->create_timeout_ms, m->key_metadata, m->create_program};
+	pai_auto_free char *kept = NULL;
+
+	if (m->store->ops->terms(m->store, s->key, &kept, err) < 0) {
+		return pai_err_wrap(err, "session store");
+	}
+	return pai_terms_read(ret, kept, given, &d, err);
+}
+
+/* It can't be told from its labels when the list, which may lag behind, doesn't show it. */
+static int compare(struct attach *a, const struct pai_env *e, struct pai_err *err)
+{
+	static const struct pai_strmap none = PAI_STRMAP_INIT;
+	const struct pai_strmap *labels = &none;
+	const char *key;
+
+	for (size_t i = 0; i < a->listed.count; i++) {
+		if (is_same(&a->listed.items[i], &e->identity)) {
+			labels = &a->listed.items[i].metadata;
+		}
+	}
+	if (pai_create_options_check(&a->options, e->identity.sandbox_id, labels, err) < 0) {
+		return -err->errnum;
+	}
+	key = pai_strmap_get(labels, a->terms->key_metadata);
+	return key && strcmp(key, a->s->key) == 0
+		   ? 0
+		   : pai_err_set(err, PAI_E_POLICY_MISMATCH,
+			 "sandbox %s does not carry its key as metadata '%s': kill or reset the "
+			 "session",
+			 e->identity.sandbox_id, a->terms->key_metadata);
+}
+
+int pai_session_apply(struct pai_session *s, struct pai_env *e, const char *given,
+    const struct pai_call *call, struct pai_err *err)
+{
+	pai_auto_terms struct pai_terms kept = {.text = NULL};
+	pai_auto_terms struct pai_terms terms = {.text = NULL};
+	struct attach a = {.s = s, .m = s->m, .call = call, .terms = &terms};
+	int r = pai_session_terms(s, NULL, &kept, err);
+
+	r = r < 0 ? r : pai_session_terms(s, given, &terms, err);
+	r = r < 0 ? r : need_options(&a, err);
+	r = r < 0 ? r : pai_session_list_own(s, kept.key_metadata, call, &a.listed, err);
+	r = r < 0 ? r : compare(&a, e, err);
+	if (r == 0 && terms.text) {
+		r = s->m->store->ops->set_terms(s->m->store, s->key, terms.text, err);
+	}
+	if (r == 0) {
+		pai_session_set_keepalive(s, terms.keepalive_ttl_ms);
+		atomic_store(&e->renewed_ms, 0);
+	}
+	pai_create_options_fini(&a.options);
+	pai_sandbox_list_fini(&a.listed);
+	return r;
+}
+
+uint64_t pai_session_create_timeout(struct pai_session *s, const char *options)
+{
+	pai_auto_terms struct pai_terms terms = {.text = NULL};
+
+	return pai_session_terms(s, options, &terms, PAI_ERR_IGNORED()) < 0
+		   ? s->m->create_timeout_ms
+		   : terms.create_timeout_ms;
 }

@@ -147,5 +147,6 @@ int pai_create_program_run(const char *program, const char *key, const char *key
 	if (r < 0) {
 		return pai_err_wrap(err, "create program %s", program);
 	}
-	return pai_create_options_parse(o, out.data ? out.data : "", out.len, key_metadata, err);
+	r = pai_create_options_parse(o, out.data ? out.data : "", out.len, key_metadata, err);
+	return r < 0 ? pai_err_wrap(err, "create program %s", program) : 0;
 }

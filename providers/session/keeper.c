@@ -15,9 +15,30 @@
 #define LOOKS_PER_TTL 4
 #define BACKGROUND_MS 30000
 
+static uint64_t ttl_of(const struct pai_session *s)
+{
+	uint64_t own = atomic_load(&s->keepalive_ttl_ms);
+
+	return own ? own : s->m->keepalive_ttl_ms;
+}
+
+void pai_session_set_keepalive(struct pai_session *s, uint64_t ttl_ms)
+{
+	struct pai_sessions *m = s->m;
+
+	atomic_store(&s->keepalive_ttl_ms, ttl_ms);
+	(void)pthread_mutex_lock(&m->lock);
+	if (ttl_ms < m->least_ttl_ms) {
+		m->least_ttl_ms = ttl_ms;
+		m->keeper_poked = true;
+		(void)pthread_cond_signal(&m->keeper_wake);
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+}
+
 int pai_env_renew(struct pai_env *e, const struct pai_call *call, struct pai_err *err)
 {
-	uint64_t ttl_ms = e->session->m->keepalive_ttl_ms;
+	uint64_t ttl_ms = ttl_of(e->session);
 	uint64_t now = pai_clock_ms();
 	uint64_t before = atomic_load(&e->renewed_ms);
 	int r;
@@ -41,8 +62,7 @@ static bool is_due(const struct pai_env *e)
 	uint64_t before = atomic_load(&e->renewed_ms);
 
 	return atomic_load(&e->busy) > 0 &&
-	       (before == 0 ||
-		   pai_clock_ms() - before >= e->session->m->keepalive_ttl_ms / RENEW_PART);
+	       (before == 0 || pai_clock_ms() - before >= ttl_of(e->session) / RENEW_PART);
 }
 
 static void renew_job(void *arg)
@@ -85,11 +105,10 @@ static void look(struct pai_sessions *m)
 static void *keeper(void *arg)
 {
 	struct pai_sessions *m = arg;
-	uint64_t pause_ms = m->keepalive_ttl_ms / LOOKS_PER_TTL + 1;
-
 	(void)pthread_mutex_lock(&m->lock);
 	while (!m->keeper_stops) {
-		struct timespec until = pai_deadline_monotonic(pai_deadline_in(pause_ms));
+		struct timespec until =
+		    pai_deadline_monotonic(pai_deadline_in(m->least_ttl_ms / LOOKS_PER_TTL + 1));
 
 		if (!m->keeper_poked) {
 			(void)pthread_cond_clockwait(

@@ -121,6 +121,7 @@ static int configure(struct pai_sessions *m, const struct pai_session_options *o
 		return pai_err_set(err, PAI_E_INPUT, "session_key_metadata is empty");
 	}
 	m->keepalive_ttl_ms = o->keepalive_ttl_ms ? o->keepalive_ttl_ms : KEEPALIVE_TTL_MS;
+	m->least_ttl_ms = m->keepalive_ttl_ms;
 	m->create_timeout_ms = o->create_timeout_ms ? o->create_timeout_ms : CREATE_TIMEOUT_MS;
 	m->portable = o->portable;
 	m->raw_ids = o->raw_ids;
@@ -501,9 +502,11 @@ static int end_revoked(
 	struct pai_store *store = s->m->store;
 	struct pai_session_record record = {.state = PAI_SESSION_NEW};
 	struct pai_err why = PAI_ERR_INIT;
+	pai_auto_free char *label = pai_session_label(s); /* which the tombstone takes away */
 	bool found = false;
 	int r_settle = settle(s, call, &why);
-	int r = store->ops->load(store, s->key, &found, &record, err);
+	int r =
+	    label ? store->ops->load(store, s->key, &found, &record, err) : pai_err_no_memory(err);
 
 	if (r == 0 && found) {
 		r = store->ops->event(store, s->key, PAI_STORE_KILL, &record.identity, "", err);
@@ -512,7 +515,7 @@ static int end_revoked(
 		*err = why;
 		r = r_settle;
 	}
-	r = r < 0 ? r : pai_session_sweep(s, false, call, killed, err);
+	r = r < 0 ? r : pai_session_sweep(s, label, false, call, killed, err);
 	if (!found && *killed > 0 &&
 	    store->ops->event(store, s->key, PAI_STORE_KILL, NULL, "", &why) < 0 && r == 0) {
 		*err = why;

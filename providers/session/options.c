@@ -118,7 +118,7 @@ struct pai_create_input pai_create_options_input(const struct pai_create_options
 
 static int wrong(struct pai_err *err, const char *field, const char *expected)
 {
-	return pai_err_set(err, PAI_E_INPUT, "create program: '%s' is not %s", field, expected);
+	return pai_err_set(err, PAI_E_INPUT, "create options: '%s' is not %s", field, expected);
 }
 
 /* A whole number from 0 to max, exact in JSON. */
@@ -314,7 +314,8 @@ int pai_create_options_parse(struct pai_create_options *o, const char *text, siz
 	int r;
 
 	if (pai_json_parse(text, len, JSON_DEPTH, &in, &why) < 0 || !pai_json_is_object(in)) {
-		return pai_err_set(err, PAI_E_INPUT, "create program: no JSON object: %s", why.msg);
+		return pai_err_set(
+		    err, PAI_E_INPUT, "no JSON object of create options: %s", why.msg);
 	}
 	r = pai_create_options_clone(&made, o, err);
 	for (const struct pai_json *at = pai_json_at(in, 0); r == 0 && at; at = pai_json_next(at)) {

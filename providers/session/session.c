@@ -213,9 +213,8 @@ void pai_session_release_slot(struct pai_session *s)
 
 struct job {
 	struct pai_attach attach;
-	struct pai_create_options options;
+	char *given;
 	struct pai_cancel *cancel;
-	bool has_options;
 };
 
 static void job_free(struct job *j)
@@ -223,7 +222,7 @@ static void job_free(struct job *j)
 	if (!j) {
 		return;
 	}
-	pai_create_options_fini(&j->options);
+	free(j->given);
 	pai_cancel_unref(j->cancel);
 	free(j);
 }
@@ -251,13 +250,15 @@ static void job_run(void *arg)
 	struct job *j = arg;
 	struct pai_session *s = j->attach.session;
 	struct pai_sessions *m = s->m;
-	struct pai_call call = {
-	    .deadline_ms = pai_deadline_in(m->create_timeout_ms),
-	    .cancel = j->cancel,
-	};
+	pai_auto_terms struct pai_terms terms = {.text = NULL};
+	struct pai_call call = {.cancel = j->cancel};
 	struct pai_err err = PAI_ERR_INIT;
+	int r = pai_session_terms(s, j->given, &terms, &err);
 
-	if (pai_session_attach(&j->attach, &call, &err) < 0) {
+	j->attach.terms = &terms;
+	call.deadline_ms = pai_deadline_in(terms.create_timeout_ms);
+	r = r < 0 ? r : pai_session_attach(&j->attach, &call, &err);
+	if (r < 0) {
 		pai_log_debug("session", "%s: %s", s->key, err.msg);
 	}
 	pai_session_deliver(s);
@@ -268,22 +269,16 @@ static void job_run(void *arg)
 }
 
 /* No job runs. */
-static int job_start_locked(struct pai_session *s, uint32_t flags,
-    const struct pai_create_input *options, struct pai_err *err)
+static int job_start_locked(
+    struct pai_session *s, uint32_t flags, const char *options, struct pai_err *err)
 {
 	PAI_AUTO(job_free_p) struct job *j = calloc(1, sizeof(*j));
 	int r = 0;
 
-	if (!j || !(j->cancel = pai_cancel_new())) {
+	if (!j || !(j->cancel = pai_cancel_new()) || (options && !(j->given = strdup(options)))) {
 		return pai_err_no_memory(err);
 	}
-	if (options) {
-		r = pai_create_options_copy(&j->options, options, s->m->key_metadata, err);
-		j->attach.options = &j->options;
-	}
-	if (r < 0) {
-		return r;
-	}
+	j->attach.given = j->given;
 	j->attach.session = pai_session_ref(s);
 	j->attach.flags = flags;
 	j->attach.epoch = s->epoch;
@@ -352,8 +347,9 @@ enum step {
 struct acquire {
 	struct pai_session *s;
 	uint32_t flags;
-	const struct pai_create_input *options;
+	const char *options;
 	const struct pai_call *call;
+	bool started; /* a job with these options */
 };
 
 /* Waits for the job that runs; its failure is ours. */
@@ -385,7 +381,7 @@ static int wait_job_locked(const struct acquire *a, struct pai_err *err)
 }
 
 static int step_locked(
-    const struct acquire *a, enum step *step, struct pai_env **ret, struct pai_err *err)
+    struct acquire *a, enum step *step, struct pai_env **ret, struct pai_err *err)
 {
 	struct pai_session *s = a->s;
 	struct pai_session_record record;
@@ -420,6 +416,7 @@ static int step_locked(
 		*step = STEP_WAITED;
 		return pai_waitq_wait(&s->changed, &s->lock, a->call, "wait for the reset", err);
 	}
+	a->started = a->started || !s->job;
 	r = s->job ? 0 : job_start_locked(s, a->flags, a->options, err);
 	r = r < 0 ? r : wait_job_locked(a, err);
 	if (r == 0 && is_look && !s->env && !s->job && s->phase == PAI_PHASE_ABSENT) {
@@ -441,11 +438,14 @@ static int check_env(const struct acquire *a, struct pai_env *e, bool *is_gone, 
 		*is_gone = true;
 		return 0;
 	}
-	if (!(a->flags & PAI_ACQUIRE_LOOK)) {
-		r = pai_env_renew(e, a->call, &why);
-	}
-	if (r == 0 && (a->flags & PAI_ACQUIRE_VERIFY)) {
+	if (a->flags & PAI_ACQUIRE_VERIFY) {
 		r = pai_session_verify_entered(a->s, e, a->call, &why);
+	}
+	if (r == 0 && a->options && !a->started) {
+		r = pai_session_apply(a->s, e, a->options, a->call, &why);
+	}
+	if (r == 0 && !(a->flags & PAI_ACQUIRE_LOOK)) {
+		r = pai_env_renew(e, a->call, &why);
 	}
 	if (r < 0 && why.code == PAI_E_NOT_FOUND) {
 		pai_session_lost(a->s, e, why.msg);
@@ -458,11 +458,10 @@ static int check_env(const struct acquire *a, struct pai_env *e, bool *is_gone, 
 	return r;
 }
 
-int pai_session_acquire_entered(struct pai_session *s, uint32_t flags,
-    const struct pai_create_input *options, const struct pai_call *call, struct pai_env **ret,
-    struct pai_err *err)
+int pai_session_acquire_entered(struct pai_session *s, uint32_t flags, const char *options,
+    const struct pai_call *call, struct pai_env **ret, struct pai_err *err)
 {
-	const struct acquire a = {s, flags, options, call};
+	struct acquire a = {s, flags, options, call, false};
 
 	for (int tries = 0; tries < ACQUIRE_TRIES;) {
 		pai_auto_env struct pai_env *e = NULL;
@@ -493,9 +492,8 @@ int pai_session_acquire_entered(struct pai_session *s, uint32_t flags,
 	    err, PAI_REASON_BACKEND, NULL, "the sandbox of '%s' keeps disappearing", s->key);
 }
 
-int pai_session_acquire(struct pai_session *s, uint32_t flags,
-    const struct pai_create_input *options, const struct pai_call *call, struct pai_env **ret,
-    struct pai_err *err)
+int pai_session_acquire(struct pai_session *s, uint32_t flags, const char *options,
+    const struct pai_call *call, struct pai_env **ret, struct pai_err *err)
 {
 	int r = pai_sessions_enter(s->m, err);
 

@@ -67,9 +67,10 @@ struct pai_session_options {
 	uint64_t create_timeout_ms;       /* default 120 s: creating has a deadline of its own */
 	const char *session_key_metadata; /* NULL: paiSessionKey */
 	/* A program that prints create options of a key as JSON, laid over `create`; NULL: none.
-	 * Run with the key as its argument. {"template": "t", "ttl": ms, "metadata": {}, "env": {},
-	 * "network": "none"|"allowlist"|"full", "allow": [], "resources": {"cpuMillis",
-	 * "memoryBytes", "pids", "diskBytes"}}; anything else is INPUT. */
+	 * Run with the key as its argument; what `pai create` said of the key lies over that.
+	 * {"template": "t", "ttl": ms, "metadata": {}, "env": {}, "network":
+	 * "none"|"allowlist"|"full", "allow": [], "resources": {"cpuMillis", "memoryBytes", "pids",
+	 * "diskBytes"}}; anything else is INPUT. */
 	const char *create_program;
 	bool portable; /* helper=off: contract calls only */
 	bool raw_ids;
@@ -116,11 +117,13 @@ enum pai_acquire_flags {
 };
 /* A live environment, made if need be; concurrent callers share one create; ends at the call's
  * deadline while the creation goes on for the next one. options: NULL, or create options for this
- * key (pai create), whole: in place of the manager's and the program's, so that a narrower network
- * can be asked for. They count where a sandbox is made or adopted, not for one already held. */
-int pai_session_acquire(struct pai_session *s, uint32_t flags,
-    const struct pai_create_input *options, const struct pai_call *call, struct pai_env **ret,
-    struct pai_err *err) PAI_WARN_UNUSED;
+ * key (pai create) as JSON (terms.h), laid over the manager's and what the create program prints,
+ * and kept with the key until it is killed. POLICY_MISMATCH when the sandbox that it has was made
+ * with another network or template. */
+int pai_session_acquire(struct pai_session *s, uint32_t flags, const char *options,
+    const struct pai_call *call, struct pai_env **ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* How long making its sandbox may take, with these options (NULL: those that are kept). */
+uint64_t pai_session_create_timeout(struct pai_session *s, const char *options);
 /* Somebody saw that this environment is gone (NOT_FOUND, ESTALE): detaches it if it is still the
  * current one. */
 void pai_session_lost(struct pai_session *s, struct pai_env *e, const char *why);

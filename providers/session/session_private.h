@@ -12,6 +12,7 @@
 
 #include "providers/session/options.h"
 #include "providers/session/session.h"
+#include "providers/session/terms.h"
 #include "providers/session/told.h"
 #include "providers/session/wait.h"
 
@@ -80,6 +81,8 @@ struct pai_session {
 	uint64_t epoch;                   /* resets and kills seen by this handle */
 	uint64_t attachments;
 	uint64_t look_again_ms; /* a look found nothing: no call before */
+	/* 0: the manager's. */
+	atomic_uint_least64_t keepalive_ttl_ms;
 	struct pai_env_event *events, **events_end;
 	bool is_delivering;
 
@@ -112,6 +115,7 @@ struct pai_sessions {
 
 	pthread_t keeper;
 	bool has_keeper, keeper_stops, keeper_poked;
+	uint64_t least_ttl_ms; /* of any session so far: how often the keeper looks */
 	pthread_cond_t keeper_wake;
 };
 
@@ -134,6 +138,8 @@ void pai_sessions_keeper_stop(struct pai_sessions *m);
  * act on. */
 int pai_env_renew(
     struct pai_env *e, const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
+/* From now on this session's lifetimes are so long. */
+void pai_session_set_keepalive(struct pai_session *s, uint64_t ttl_ms);
 
 /* session.c */
 void pai_session_enter_locked(struct pai_session *s, enum pai_session_phase next);
@@ -147,9 +153,8 @@ void pai_session_deliver(struct pai_session *s);
 int pai_session_wait_delivered_locked(
     struct pai_session *s, const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
 /* As pai_session_acquire(), for those who have entered. */
-int pai_session_acquire_entered(struct pai_session *s, uint32_t flags,
-    const struct pai_create_input *options, const struct pai_call *call, struct pai_env **ret,
-    struct pai_err *err) PAI_WARN_UNUSED;
+int pai_session_acquire_entered(struct pai_session *s, uint32_t flags, const char *options,
+    const struct pai_call *call, struct pai_env **ret, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_session_verify_entered(struct pai_session *s, struct pai_env *e,
     const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
 /* Reads the store's record (NEW when there is none) and detaches an environment that another daemon
@@ -167,22 +172,33 @@ void pai_session_release_slot(struct pai_session *s);
 struct pai_attach {
 	struct pai_session *session;
 	uint32_t flags;
-	uint64_t epoch;                           /* of the session when it was asked for */
-	const struct pai_create_options *options; /* NULL: the manager's and the program's */
+	uint64_t epoch;                /* of the session when it was asked for */
+	const char *given;             /* JSON of pai create; NULL: none */
+	const struct pai_terms *terms; /* of the key, `given` included */
 };
 int pai_session_attach(
     const struct pai_attach *a, const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
 /* Whether the listed sandbox is bound to a key other than `key` in the store. */
 bool pai_session_is_foreign(const struct pai_session_record *records, size_t count, const char *key,
     const struct pai_sandbox_info *info);
-int pai_session_list_own(struct pai_session *s, const struct pai_call *call,
-    struct pai_sandbox_list *ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* Those that carry the key as metadata `key_metadata`. */
+int pai_session_list_own(struct pai_session *s, const char *key_metadata,
+    const struct pai_call *call, struct pai_sandbox_list *ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* The key's terms as the store keeps them, with `given` (NULL: nothing) laid over. */
+int pai_session_terms(struct pai_session *s, const char *given, struct pai_terms *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+/* `given` on a session that has this environment: what it was made with can't be changed any more
+ * and is compared (POLICY_MISMATCH), the rest is kept from now on. */
+int pai_session_apply(struct pai_session *s, struct pai_env *e, const char *given,
+    const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
 
-/* sweep.c: kills what the key has, by the bound identity and by metadata; *killed is counted also
- * on failure. With `is_reset` nothing is killed unless everything can be, and a borrowed workspace
- * is POLICY_MISMATCH. */
-int pai_session_sweep(struct pai_session *s, bool is_reset, const struct pai_call *call,
-    size_t *killed, struct pai_err *err) PAI_WARN_UNUSED;
+/* sweep.c: kills what the key has, by the bound identity and by metadata `label`; *killed is
+ * counted also on failure. With `is_reset` nothing is killed unless everything can be, and a
+ * borrowed workspace is POLICY_MISMATCH. */
+int pai_session_sweep(struct pai_session *s, const char *label, bool is_reset,
+    const struct pai_call *call, size_t *killed, struct pai_err *err) PAI_WARN_UNUSED;
+/* The metadata name that holds its key. The caller frees; NULL without memory. */
+char *pai_session_label(struct pai_session *s);
 int pai_session_refuse_borrowed(
     const struct pai_session *s, const struct pai_sandbox *sb, struct pai_err *err) PAI_WARN_UNUSED;
 

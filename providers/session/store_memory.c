@@ -12,10 +12,14 @@
 #include "providers/base/clock.h"
 #include "providers/base/key.h"
 
+struct row {
+	struct pai_session_record record;
+	char *terms; /* NULL: none */
+};
 struct memory_store {
 	struct pai_store base;
 	pthread_mutex_t lock;
-	struct pai_session_record *records; /* in key order */
+	struct row *rows; /* in key order */
 	size_t count, cap;
 };
 
@@ -71,7 +75,7 @@ static size_t place_locked(const struct memory_store *m, const char *key, bool *
 	*found = false;
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
-		int order = strcmp(m->records[mid].key, key);
+		int order = strcmp(m->rows[mid].record.key, key);
 
 		if (order == 0) {
 			*found = true;
@@ -86,34 +90,42 @@ static size_t place_locked(const struct memory_store *m, const char *key, bool *
 	return low;
 }
 
-/* The record of the key, a NEW one when there was none; NULL without memory. */
-static struct pai_session_record *need_locked(struct memory_store *m, const char *key)
+/* The row of the key, a NEW one when there was none; NULL without memory. */
+static struct row *need_row_locked(struct memory_store *m, const char *key)
 {
 	bool found;
 	size_t at = place_locked(m, key, &found);
+	struct row *row;
 
 	if (found) {
-		return &m->records[at];
+		return &m->rows[at];
 	}
 	if (m->count == m->cap) {
 		size_t cap = m->cap ? 2 * m->cap : 16;
-		void *grown = reallocarray(m->records, cap, sizeof(*m->records));
+		void *grown = reallocarray(m->rows, cap, sizeof(*m->rows));
 
 		if (!grown) {
 			return NULL;
 		}
-		m->records = grown;
+		m->rows = grown;
 		m->cap = cap;
 	}
-	memmove(&m->records[at + 1], &m->records[at],
-	    (m->count - at) * sizeof(struct pai_session_record));
+	row = &m->rows[at];
+	memmove(row + 1, row, (m->count - at) * sizeof(*row));
 	m->count++;
-	m->records[at] = (struct pai_session_record){
-	    .state = PAI_SESSION_NEW,
-	    .created_ms = pai_clock_wall_ms(),
-	};
-	(void)snprintf(m->records[at].key, sizeof(m->records[at].key), "%s", key);
-	return &m->records[at];
+	*row = (struct row){.record = {
+				.state = PAI_SESSION_NEW,
+				.created_ms = pai_clock_wall_ms(),
+			    }};
+	(void)snprintf(row->record.key, sizeof(row->record.key), "%s", key);
+	return row;
+}
+
+static struct pai_session_record *need_locked(struct memory_store *m, const char *key)
+{
+	struct row *row = need_row_locked(m, key);
+
+	return row ? &row->record : NULL;
 }
 
 static int memory_load(struct pai_store *s, const char *key, bool *found,
@@ -126,7 +138,7 @@ static int memory_load(struct pai_store *s, const char *key, bool *found,
 	(void)pthread_mutex_lock(&m->lock);
 	at = place_locked(m, key, found);
 	if (*found) {
-		*ret = m->records[at];
+		*ret = m->rows[at].record;
 	}
 	(void)pthread_mutex_unlock(&m->lock);
 	return 0;
@@ -142,8 +154,8 @@ static int memory_list(
 	(void)pthread_mutex_lock(&m->lock);
 	copy = calloc(m->count + 1, sizeof(*copy));
 	for (size_t i = 0; copy && i < m->count; i++) {
-		if (m->records[i].state != PAI_SESSION_KILLED) {
-			copy[n++] = m->records[i];
+		if (m->rows[i].record.state != PAI_SESSION_KILLED) {
+			copy[n++] = m->rows[i].record;
 		}
 	}
 	(void)pthread_mutex_unlock(&m->lock);
@@ -235,16 +247,19 @@ static int memory_event(struct pai_store *s, const char *key, enum pai_store_eve
 {
 	static const struct pai_session_identity none;
 	struct memory_store *m = memory_of(s);
-	struct pai_session_record *record;
+	struct row *row;
 
 	(void)detail;
 	(void)pthread_mutex_lock(&m->lock);
-	record = need_locked(m, key);
-	if (record) {
-		move_locked(record, event, identity ? identity : &none);
+	row = need_row_locked(m, key);
+	if (row) {
+		move_locked(&row->record, event, identity ? identity : &none);
+		if (event == PAI_STORE_KILL) {
+			free(PAI_TAKE(row->terms));
+		}
 	}
 	(void)pthread_mutex_unlock(&m->lock);
-	return record ? 0 : pai_err_no_memory(err);
+	return row ? 0 : pai_err_no_memory(err);
 }
 
 static int memory_trust(struct pai_store *s, const char *key, bool trusted, struct pai_err *err)
@@ -261,12 +276,53 @@ static int memory_trust(struct pai_store *s, const char *key, bool trusted, stru
 	return record ? 0 : pai_err_no_memory(err);
 }
 
+static int memory_terms(struct pai_store *s, const char *key, char **ret, struct pai_err *err)
+{
+	struct memory_store *m = memory_of(s);
+	const char *kept;
+	char *copy = NULL;
+	bool found;
+	size_t at;
+
+	(void)pthread_mutex_lock(&m->lock);
+	at = place_locked(m, key, &found);
+	kept = found ? m->rows[at].terms : NULL;
+	copy = kept ? strdup(kept) : NULL;
+	(void)pthread_mutex_unlock(&m->lock);
+	if (kept && !copy) {
+		return pai_err_no_memory(err);
+	}
+	*ret = copy;
+	return 0;
+}
+
+static int memory_set_terms(
+    struct pai_store *s, const char *key, const char *text, struct pai_err *err)
+{
+	struct memory_store *m = memory_of(s);
+	char *copy = strdup(text);
+	struct row *row = NULL;
+
+	(void)pthread_mutex_lock(&m->lock);
+	row = copy ? need_row_locked(m, key) : NULL;
+	if (row) {
+		free(row->terms);
+		row->terms = PAI_TAKE(copy);
+	}
+	(void)pthread_mutex_unlock(&m->lock);
+	free(copy);
+	return row ? 0 : pai_err_no_memory(err);
+}
+
 static void memory_free(struct pai_store *s)
 {
 	struct memory_store *m = memory_of(s);
 
 	(void)pthread_mutex_destroy(&m->lock);
-	free(m->records);
+	for (size_t i = 0; i < m->count; i++) {
+		free(m->rows[i].terms);
+	}
+	free(m->rows);
 	free(m);
 }
 
@@ -277,6 +333,8 @@ static const struct pai_store_ops memory_ops = {
     .bind = memory_bind,
     .event = memory_event,
     .trust = memory_trust,
+    .terms = memory_terms,
+    .set_terms = memory_set_terms,
     .free = memory_free,
 };
 

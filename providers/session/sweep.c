@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "providers/base/log.h"
 #include "providers/session/session_private.h"
 
 struct sweep {
 	struct pai_session *s;
+	const char *label;
 	const struct pai_call *call;
 	struct pai_sandbox **found;
 	size_t count, cap;
@@ -48,7 +50,7 @@ static int add_listed(struct sweep *w, struct pai_err *err)
 	pai_auto_free struct pai_session_record *known = NULL;
 	struct pai_store *store = w->s->m->store;
 	size_t known_count = 0;
-	int r = pai_session_list_own(w->s, w->call, &listed, err);
+	int r = pai_session_list_own(w->s, w->label, w->call, &listed, err);
 	int first = 0;
 
 	r = r < 0 ? r : store->ops->list(store, &known, &known_count, err);
@@ -98,10 +100,23 @@ static int find(struct sweep *w, struct pai_err *err)
 	return r;
 }
 
-int pai_session_sweep(struct pai_session *s, bool is_reset, const struct pai_call *call,
-    size_t *killed, struct pai_err *err)
+char *pai_session_label(struct pai_session *s)
 {
-	struct sweep w = {.s = s, .call = call};
+	pai_auto_terms struct pai_terms terms = {.text = NULL};
+	struct pai_err err = PAI_ERR_INIT;
+
+	/* A kill must work also where what is kept can't be read. */
+	if (pai_session_terms(s, NULL, &terms, &err) < 0) {
+		pai_log_warn("session", "%s: %s", s->key, err.msg);
+		return strdup(s->m->key_metadata);
+	}
+	return PAI_TAKE(terms.key_metadata);
+}
+
+int pai_session_sweep(struct pai_session *s, const char *label, bool is_reset,
+    const struct pai_call *call, size_t *killed, struct pai_err *err)
+{
+	struct sweep w = {.s = s, .label = label, .call = call};
 	int r = find(&w, err);
 
 	*killed = 0;

@@ -178,14 +178,16 @@ static int sweep_slot(struct pai_session *s, const struct pai_session_record *re
 {
 	struct pai_store *store = s->m->store;
 	pai_auto_fd int lock_fd = -1;
+	pai_auto_free char *label = pai_session_label(s);
 	struct pai_err why = PAI_ERR_INIT;
 	size_t killed = 0;
-	int r = pai_session_lock_file(s, "make", call, &lock_fd, err);
+	int r =
+	    label ? pai_session_lock_file(s, "make", call, &lock_fd, err) : pai_err_no_memory(err);
 
 	if (r < 0) {
 		return r;
 	}
-	r = pai_session_sweep(s, true, call, &killed, err);
+	r = pai_session_sweep(s, label, true, call, &killed, err);
 	if ((killed > 0 || (r == 0 && record->generation > 0)) &&
 	    store->ops->event(store, s->key, PAI_STORE_RESET, &record->identity, "", &why) < 0 &&
 	    r == 0) {

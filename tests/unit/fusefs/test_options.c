@@ -337,41 +337,41 @@ Test(options, relative_paths_do_not_depend_on_the_daemons_directory)
 	cr_assert_eq(o.mountpoint[0], '/');
 }
 
-static int from_json(const struct pai_options *o, const char *text, struct pai_options_create *ret,
-    struct pai_err *err)
+static int terms(const struct pai_options *o, const char *text, char **ret, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *j = NULL;
 
 	*err = (struct pai_err)PAI_ERR_INIT;
 	cr_assert_eq(pai_json_parse(text, strlen(text), 8, &j, err), 0, "%s", err->msg);
-	return pai_options_create_from_json(&o->create, j, ret, err);
+	return pai_options_terms(o, j, ret, err);
 }
 
-Test(options, create_options_lie_on_top_of_the_mounts)
+Test(options, create_options_of_one_key)
 {
 	PAI_AUTO(pai_options_fini) struct pai_options o;
-	PAI_AUTO(pai_options_create_fini) struct pai_options_create c = {.network = -1};
-	struct pai_create_input in;
+	char *text = NULL;
 	struct pai_err err;
 
+	cr_assert_eq(parse(ARGS("memory", "/mnt", "-o", "template=t,metadata.a=1"), &o, &err), 0);
+	cr_assert_eq(terms(&o, "{}", &text, &err), 0, "%s", err.msg);
+	cr_assert_str_eq(text, "{}", "what the mount says is not repeated");
+	free(text);
 	cr_assert_eq(
-	    parse(ARGS("memory", "/mnt", "-o", "template=t,metadata.a=1,metadata.b=2"), &o, &err),
-	    0);
-	cr_assert_eq(from_json(&o,
-			 "{\"ttl\":\"1h\",\"pids\":7,\"metadata\":{\"b\":\"3\"},"
-			 "\"metadata.c\":\"4\",\"network\":\"allowlist\",\"allow\":[\"x\",\"y\"]}",
-			 &c, &err),
+	    terms(&o,
+		"{\"template\":\"u\",\"ttl\":\"1h\",\"pids\":7,\"cpu\":\"1.5\","
+		"\"memory\":\"2K\",\"disk\":\"1\",\"metadata\":{\"b\":\"3\"},"
+		"\"metadata.c\":\"4\",\"env.V\":\"\",\"network\":\"allowlist\","
+		"\"allow\":[\"x\",\"y\"],\"keepalive_ttl\":\"1m\","
+		"\"create_timeout\":\"5s\",\"session_key_metadata\":\"k\",\"create\":\"/p\"}",
+		&text, &err),
 	    0, "%s", err.msg);
-	pai_options_create_input(&c, &in);
-	cr_assert_str_eq(in.template_name, "t");
-	cr_assert_eq(in.ttl_ms, 3600000);
-	cr_assert_eq(in.resources.pids, 7);
-	cr_assert_str_eq(pai_strmap_get(in.metadata, "a"), "1");
-	cr_assert_str_eq(pai_strmap_get(in.metadata, "b"), "3");
-	cr_assert_str_eq(pai_strmap_get(in.metadata, "c"), "4");
-	cr_assert_eq(in.network.access, PAI_NETWORK_ALLOWLIST);
-	cr_assert_eq(in.network.allow_count, 2);
-	cr_assert_str_eq(in.network.allow[1], "y");
+	cr_assert_str_eq(text,
+	    "{\"template\":\"u\",\"ttl\":3600000,\"metadata\":{\"b\":\"3\",\"c\":\"4\"},"
+	    "\"env\":{\"V\":\"\"},\"network\":\"allowlist\",\"allow\":[\"x\",\"y\"],"
+	    "\"keepaliveTtl\":60000,\"createTimeout\":5000,\"sessionKeyMetadata\":\"k\","
+	    "\"create\":\"/p\",\"resources\":{\"cpuMillis\":1500,\"memoryBytes\":2048,"
+	    "\"pids\":7,\"diskBytes\":1}}");
+	free(text);
 }
 
 Test(options, create_options_that_are_wrong)
@@ -382,16 +382,16 @@ Test(options, create_options_that_are_wrong)
 	    {"{\"ttl\":5}", "expected a duration"},
 	    {"{\"ttl\":{}}", "expected a string or a number"},
 	    {"{\"metadata\":{\"a\":1}}", "expected strings"},
-	    {"{\"allow\":[\"x\"]}", "expected network=allowlist"},
+	    {"{\"metadata\":\"a\"}", "metadata.KEY=VALUE"},
 	};
 	PAI_AUTO(pai_options_fini) struct pai_options o;
 	struct pai_err err;
 
 	cr_assert_eq(parse(ARGS("memory", "/mnt"), &o, &err), 0);
 	for (size_t i = 0; i < PAI_COUNT(cases); i++) {
-		struct pai_options_create c;
+		char *text = NULL;
 
-		cr_assert_lt(from_json(&o, cases[i].option, &c, &err), 0);
+		cr_assert_lt(terms(&o, cases[i].option, &text, &err), 0, "%s", cases[i].option);
 		cr_assert_not_null(strstr(err.msg, cases[i].says), "%s", err.msg);
 	}
 }

@@ -220,12 +220,40 @@ Test(ledger, a_newer_schema_is_left_alone)
 	l = NULL;
 	(void)snprintf(command, sizeof(command),
 	    "python3 -c \"import sqlite3; d = sqlite3.connect('%s'); "
-	    "d.execute('PRAGMA user_version = 2'); d.commit()\"",
+	    "d.execute('PRAGMA user_version = 99'); d.commit()\"",
 	    path);
 	cr_assert_eq(system(command), 0);
 	cr_assert_lt(pai_ledger_open(path, "a", NULL, &l, &err), 0);
 	cr_assert_eq(err.code, PAI_E_UNSUPPORTED);
 	cr_assert_eq(count_files("damaged"), 0);
+}
+
+Test(ledger, an_older_schema_is_brought_up)
+{
+	struct pai_ledger *l = open_as("a", NULL);
+	struct pai_store *s = pai_ledger_store(l);
+	struct pai_err err = PAI_ERR_INIT;
+	char *text = NULL;
+	bool damaged = true;
+	char command[320];
+
+	cr_assert_eq(s->ops->trust(s, "k", true, &err), 0);
+	pai_store_free(s);
+	pai_ledger_close(l);
+	(void)snprintf(command, sizeof(command),
+	    "python3 -c \"import sqlite3; d = sqlite3.connect('%s'); "
+	    "d.execute('DROP TABLE terms'); d.execute('PRAGMA user_version = 1'); d.commit()\"",
+	    path);
+	cr_assert_eq(system(command), 0);
+	l = open_as("a", &damaged);
+	cr_assert_not(damaged);
+	s = pai_ledger_store(l);
+	cr_assert_eq(s->ops->set_terms(s, "k", "{}", &err), 0, "%s", err.msg);
+	cr_assert_eq(s->ops->terms(s, "k", &text, &err), 0);
+	cr_assert_str_eq(text, "{}");
+	free(text);
+	pai_store_free(s);
+	pai_ledger_close(l);
 }
 
 /* --- damage --- */

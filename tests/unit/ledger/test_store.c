@@ -200,6 +200,24 @@ STORE(trust_ends_with_a_kill)
 	cr_assert_not(record_of(s, "k").trusted);
 }
 
+STORE(terms_end_with_a_kill)
+{
+	struct pai_err err = PAI_ERR_INIT;
+	char *text = (char *)"x";
+
+	cr_assert_eq(s->ops->terms(s, "k", &text, &err), 0);
+	cr_assert_null(text);
+	cr_assert_eq(s->ops->set_terms(s, "k", "{1}", &err), 0);
+	cr_assert_eq(s->ops->set_terms(s, "k", "{2}", &err), 0);
+	happen(s, "k", PAI_STORE_RESET, "");
+	cr_assert_eq(s->ops->terms(s, "k", &text, &err), 0);
+	cr_assert_str_eq(text, "{2}");
+	free(text);
+	happen(s, "k", PAI_STORE_KILL, "");
+	cr_assert_eq(s->ops->terms(s, "k", &text, &err), 0);
+	cr_assert_null(text);
+}
+
 STORE(an_event_makes_the_key)
 {
 	struct pai_err err = PAI_ERR_INIT;

@@ -199,19 +199,153 @@ Test(create_program_run, one_that_hangs_ends_at_the_creations_deadline)
 	}
 }
 
-Test(create_program_run, explicit_options_take_its_place)
+/* --- terms: what pai create says of one key --- */
+
+static enum pai_errcode create(const char *key, const char *options)
 {
-	struct pai_create_input input = {.template_name = "mine"};
-	struct pai_session *s = handle_of(w.m, "k");
+	struct pai_session *s = handle_of(w.m, key);
 	struct pai_call call = soon();
 	struct pai_err err = PAI_ERR_INIT;
 	struct pai_env *e = NULL;
 
-	write_program("exit 3");
-	cr_assert_eq(pai_session_acquire(s, 0, &input, &call, &e, &err), 0, "%s", err.msg);
-	cr_assert_str_eq(w.fake.last_template, "mine");
+	(void)!pai_session_acquire(
+	    s, PAI_ACQUIRE_REVIVE | PAI_ACQUIRE_VERIFY, options, &call, &e, &err);
 	pai_env_unref(e);
 	pai_session_unref(s);
+	return err.code;
+}
+
+static void restart(void)
+{
+	world_stop(&w);
+	world_start(&w);
+}
+
+Test(create_program_run, what_is_given_lies_over_it)
+{
+	write_program("printf '{\"template\":\"theirs\",\"network\":\"full\"}'");
+	cr_assert_eq(create("k", "{\"network\":\"none\"}"), PAI_OK);
+	cr_assert_str_eq(w.fake.last_template, "theirs");
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[0].metadata, "paiNetwork"), "none");
+	cr_assert_eq(create("other", "{\"template\":\"mine\"}"), PAI_OK);
+	cr_assert_str_eq(w.fake.last_template, "mine");
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[1].metadata, "paiNetwork"), "full");
+}
+
+static void bare_up(void)
+{
+	world_init(&w);
+	world_start(&w);
+}
+
+static void bare_down(void)
+{
+	world_fini(&w);
+}
+TestSuite(terms, .init = bare_up, .fini = bare_down, .timeout = 30);
+
+Test(terms, are_kept_until_the_key_is_killed)
+{
+	char id[PAI_ID_MAX + 1];
+	size_t killed;
+
+	cr_assert_eq(create("k", "{\"network\":\"full\",\"template\":\"t\"}"), PAI_OK);
+	restart();
+	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK, "found again as it was made");
+	cr_assert_eq(w.fake.calls[FAKE_CREATE], 1);
+	cr_assert_eq(reset(w.m, "k"), PAI_OK);
+	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK);
+	cr_assert_str_eq(w.fake.last_template, "t");
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[1].metadata, "paiNetwork"), "full");
+	cr_assert_eq(dispose(w.m, "k", &killed), PAI_OK);
+	cr_assert_eq(create("k", NULL), PAI_OK);
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[2].metadata, "paiNetwork"), "none");
+}
+
+Test(terms, another_network_or_template_of_a_live_one_is_a_mismatch)
+{
+	char id[PAI_ID_MAX + 1];
+
+	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK);
+	cr_assert_eq(create("k", "{\"network\":\"full\"}"), PAI_E_POLICY_MISMATCH);
+	cr_assert_eq(create("k", "{\"template\":\"t\"}"), PAI_E_POLICY_MISMATCH);
+	cr_assert_eq(create("k", "{\"sessionKeyMetadata\":\"x\"}"), PAI_E_POLICY_MISMATCH);
+	restart();
+	cr_assert_eq(create("k", "{\"network\":\"full\"}"), PAI_E_POLICY_MISMATCH);
+	cr_assert_eq(create("k", "{\"network\":\"none\",\"ttl\":5}"), PAI_OK);
+	cr_assert_eq(acquire(w.m, "k", 0, id), PAI_OK, "a refusal leaves nothing");
+	cr_assert_eq(w.fake.calls[FAKE_CREATE], 1);
+}
+
+Test(terms, later_ones_lie_over_earlier_ones)
+{
+	cr_assert_eq(create("k", "{\"network\":\"full\",\"env\":{\"A\":\"1\",\"B\":\"2\"},"
+				 "\"metadata\":{\"m\":\"1\"}}"),
+	    PAI_OK);
+	cr_assert_eq(create("k", "{\"env\":{\"B\":\"3\"},\"metadata\":{\"n\":\"2\"}}"), PAI_OK);
+	fake_vanish(&w.fake, w.fake.boxes[0].id);
+	cr_assert_eq(create("k", NULL), PAI_OK);
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[1].metadata, "m"), "1");
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[1].metadata, "n"), "2");
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[1].metadata, "paiNetwork"), "full");
+}
+
+Test(terms, lifetime_deadline_and_label_are_the_keys_own)
+{
+	struct pai_session *s;
+	size_t killed;
+
+	cr_assert_eq(create("k", "{\"keepaliveTtl\":7777,\"createTimeout\":8888,"
+				 "\"sessionKeyMetadata\":\"thread\"}"),
+	    PAI_OK);
+	cr_assert_eq(w.fake.last_ttl_ms, 7777);
+	cr_assert_str_eq(pai_strmap_get(&w.fake.boxes[0].metadata, "thread"), "k");
+	cr_assert_null(pai_strmap_get(&w.fake.boxes[0].metadata, "paiSessionKey"));
+	cr_assert_eq(create("k", "{\"keepaliveTtl\":9999}"), PAI_OK);
+	cr_assert_eq(w.fake.last_ttl_ms, 9999, "at once");
+	restart();
+	s = handle_of(w.m, "k");
+	cr_assert_eq(pai_session_create_timeout(s, NULL), 8888);
+	cr_assert_eq(pai_session_create_timeout(s, "{\"createTimeout\":5}"), 5);
+	pai_session_unref(s);
+	cr_assert_eq(create("k", NULL), PAI_OK);
+	cr_assert_eq(w.fake.calls[FAKE_CREATE], 1);
+	cr_assert_eq(dispose(w.m, "k", &killed), PAI_OK);
+	cr_assert_eq(killed, 1);
+}
+
+Test(terms, a_sandbox_with_that_label_is_adopted)
+{
+	pai_auto_strmap struct pai_strmap labels = PAI_STRMAP_INIT;
+
+	cr_assert_eq(pai_strmap_set(&labels, "thread", "k"), 0);
+	cr_assert_eq(pai_strmap_set(&labels, PAI_NETWORK_METADATA, "none"), 0);
+	(void)fake_add(&w.fake, "theirs", &labels);
+	cr_assert_eq(create("k", "{\"sessionKeyMetadata\":\"thread\"}"), PAI_OK);
+	cr_assert_eq(w.fake.calls[FAKE_CREATE], 0);
+}
+
+Test(terms, what_is_wrong_is_input_and_makes_nothing)
+{
+	static const char *const bad[] = {
+	    "",
+	    "[]",
+	    "{\"nosuch\":1}",
+	    "{\"keepaliveTtl\":0}",
+	    "{\"keepaliveTtl\":\"5m\"}",
+	    "{\"createTimeout\":-1}",
+	    "{\"sessionKeyMetadata\":\"\"}",
+	    "{\"create\":1}",
+	    "{\"allow\":[\"x\"]}",
+	    "{\"metadata\":{\"paiSessionKey\":\"x\"}}",
+	    "{\"sessionKeyMetadata\":\"x\",\"metadata\":{\"x\":\"y\"}}",
+	};
+
+	for (size_t i = 0; i < PAI_COUNT(bad); i++) {
+		cr_expect_eq(create("k", bad[i]), PAI_E_INPUT, "%s", bad[i]);
+	}
+	cr_assert_eq(w.fake.calls[FAKE_CREATE], 0);
+	cr_assert_eq(create("k", NULL), PAI_OK, "nothing of it is kept");
 }
 
 /* --- told --- */

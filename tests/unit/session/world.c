@@ -67,6 +67,17 @@ static int view_trust(struct pai_store *s, const char *key, bool trusted, struct
 	return inner_of(s)->ops->trust(inner_of(s), key, trusted, err);
 }
 
+static int view_terms(struct pai_store *s, const char *key, char **ret, struct pai_err *err)
+{
+	return inner_of(s)->ops->terms(inner_of(s), key, ret, err);
+}
+
+static int view_set_terms(
+    struct pai_store *s, const char *key, const char *text, struct pai_err *err)
+{
+	return inner_of(s)->ops->set_terms(inner_of(s), key, text, err);
+}
+
 static void view_free(struct pai_store *s)
 {
 	free(s);
@@ -79,6 +90,8 @@ static const struct pai_store_ops view_ops = {
     .bind = view_bind,
     .event = view_event,
     .trust = view_trust,
+    .terms = view_terms,
+    .set_terms = view_set_terms,
     .free = view_free,
 };
 
