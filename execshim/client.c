@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,9 @@
 #define HELLO_MS 5000
 /* Starting one opens a ledger and a provider, nothing remote. */
 #define START_MS 15000
+/* From taking the name to listening, or from the last answer to the end. */
+#define TAKEN_MS 5000
+#define TAKEN_LOOK_MS 5
 #define ROOT_RUNTIME_DIR "/run/paifs"
 
 struct pai_client {
@@ -247,16 +251,47 @@ bool pai_client_runs(const char *daemon)
 	return connect_any(daemon, &fd, PAI_ERR_IGNORED()) > 0;
 }
 
+/* A process holds the name: its daemon listens, or will in a moment, or is about to end. */
+static bool is_taken(const char *name)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	pai_auto_free char *dir = NULL;
+	pai_auto_free char *path = NULL;
+	pai_auto_fd int fd = -1;
+
+	if (pai_runtime_dir(&dir, PAI_ERR_IGNORED()) < 0 ||
+	    asprintf(&path, "%s/%s.lock", dir, name) < 0) {
+		path = NULL;
+		return false;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	return fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* 1: connected, 0: nobody listens there and nobody is about to. */
+static int connect_soon(const char *name, int *ret_fd, struct pai_err *err)
+{
+	uint64_t until_ms = pai_deadline_in(TAKEN_MS);
+	int r;
+
+	while ((r = connect_any(name, ret_fd, err)) == 0 && is_taken(name) &&
+	       !pai_deadline_passed(until_ms)) {
+		(void)!pai_call_sleep(
+		    PAI_CALL_UNBOUNDED, pai_deadline_in(TAKEN_LOOK_MS), PAI_ERR_IGNORED());
+	}
+	return r;
+}
+
 static int find_daemon(const struct pai_client_target *t, int *ret_fd, struct pai_err *err)
 {
 	char running[80];
-	int r = connect_any(t->daemon, ret_fd, err);
+	int r = connect_soon(t->daemon, ret_fd, err);
 
 	if (r == 0 && t->start) {
 		int started = pai_daemon_start(t->daemon, pai_deadline_in(START_MS), err);
 
 		/* A failed start may have lost against another's: then that one serves. */
-		r = connect_any(t->daemon, ret_fd, started < 0 ? PAI_ERR_IGNORED() : err);
+		r = connect_soon(t->daemon, ret_fd, started < 0 ? PAI_ERR_IGNORED() : err);
 		if (r <= 0 && started < 0) {
 			return started;
 		}

@@ -16,6 +16,7 @@
 #include "providers/base/path.h"
 
 #define BACKLOG 1024
+#define SUFFIX "~" /* of the socket's path until it listens */
 
 /* Killed, and not gone: the threads that are left wait in the kernel. */
 static bool is_zombie(pid_t pid)
@@ -72,7 +73,8 @@ int pai_instance_take(const char *name, struct pai_instance *ret, struct pai_err
 	    asprintf(&socket_path, "%s/%s.sock", dir, name) < 0) {
 		return pai_err_no_memory(err);
 	}
-	if (strlen(socket_path) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
+	if (strlen(socket_path) + strlen(SUFFIX) >=
+	    sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
 		return pai_err_set(err, PAI_E_INPUT,
 		    "'%s' is too long for a socket: a shorter name or XDG_RUNTIME_DIR is needed",
 		    socket_path);
@@ -90,15 +92,18 @@ int pai_instance_take(const char *name, struct pai_instance *ret, struct pai_err
 int pai_instance_listen(struct pai_instance *i, bool is_shared, int *ret_fd, struct pai_err *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *path = address.sun_path;
 	pai_auto_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0) {
 		return pai_err_sys(err, "control socket");
 	}
-	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", i->socket_path);
-	/* The directory is 0700: nobody connects before the mode is right. */
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-	    chmod(i->socket_path, is_shared ? 0666 : 0600) < 0 || listen(fd, BACKLOG) < 0) {
+	/* It gets its name when it listens: who finds it is not refused. */
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s" SUFFIX, i->socket_path);
+	if ((unlink(path) < 0 && errno != ENOENT) ||
+	    bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    chmod(path, is_shared ? 0666 : 0600) < 0 || listen(fd, BACKLOG) < 0 ||
+	    rename(path, i->socket_path) < 0) {
 		return pai_err_sys(err, "control socket '%s'", i->socket_path);
 	}
 	*ret_fd = PAI_TAKE_FD(fd);

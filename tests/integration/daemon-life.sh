@@ -26,6 +26,9 @@ tests=(
 	"mount(8) starts it"
 	"nothing is left behind"
 	"no right to open /dev/fuse: one line, with both ways out"
+	"of several of one name that start at once one serves, the others say so"
+	"a socket that is found is listened to, also while a daemon starts"
+	"clients that come at once start one daemon, and all are served"
 )
 begin "${tests[@]}"
 
@@ -236,6 +239,74 @@ if [ "$(id -u)" = 0 ] && [ -x /sbin/mount.fuse3 ]; then
 else
 	skip "${tests[18]}" "needs root and mount.fuse3"
 fi
+
+race() {
+	local i pid started status=0
+	for _ in 1 2 3 4 5; do
+		local pids=()
+		started=0
+		for i in 1 2 3 4; do
+			paifs_ memory --no-mount -n race >/dev/null 2>"$PAI_TMP/race.$i" &
+			pids+=($!)
+		done
+		for i in 1 2 3 4; do
+			if wait "${pids[i - 1]}"; then
+				started=$((started + 1))
+			else
+				grep -q "a daemon named 'race' is running already" "$PAI_TMP/race.$i" || status=1
+			fi
+		done
+		pid=$(pid_of race)
+		kill -TERM "$pid" && is_over_soon "$pid" || status=1
+		[ $started = 1 ] && [ $status = 0 ] || { echo "$started started"; cat "$PAI_TMP"/race.*; return 1; }
+	done
+}
+check "${tests[21]}" race
+
+found() {
+	local watcher pid status
+	python3 - "$RUN/gap.sock" <<-'END' &
+		import socket, sys, time
+		seen = absent = 0
+		until = time.monotonic() + 10
+		while seen < 5 and time.monotonic() < until:
+		    s = socket.socket(socket.AF_UNIX)
+		    try:
+		        s.connect(sys.argv[1])
+		        seen += absent
+		        absent = 0
+		    except FileNotFoundError:
+		        absent = 1
+		    except ConnectionRefusedError:
+		        # Only while the one before is going.
+		        if absent:
+		            sys.exit("refused by a socket that has just appeared")
+		    s.close()
+		sys.exit(0 if seen >= 5 else "it was not restarted")
+	END
+	watcher=$!
+	while kill -0 $watcher 2>/dev/null; do
+		paifs_ memory --no-mount -n gap || return 1
+		pid=$(pid_of gap)
+		kill -TERM "$pid" && is_over_soon "$pid" || return 1
+	done
+	wait $watcher
+}
+check "${tests[22]}" found
+
+together() {
+	local pids=() pid status=0
+	mkdir -p "$XDG_CONFIG_HOME/paifs"
+	printf 'provider = memory\n' >"$XDG_CONFIG_HOME/paifs/cold.conf"
+	for _ in $(seq 12); do
+		timeout 20 "$PAI_BUILD/pai-exec" -n cold -s k true &
+		pids+=($!)
+	done
+	for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+	kill -TERM "$(pid_of cold)"
+	return $status
+}
+check "${tests[23]}" together
 
 left() {
 	wait_for 10 sh -c "! ls '$RUN'/*.sock 2>/dev/null" && ! grep " $PAI_TMP" /proc/self/mountinfo
