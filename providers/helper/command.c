@@ -16,6 +16,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -51,6 +52,7 @@ struct command {
 	struct supervisor *sv;
 	struct line *line;  /* NULL: orphaned */
 	struct line *fence; /* told when this command is dead */
+	char who[129];      /* whose line it was */
 	uint32_t id, flags;
 	enum state state;
 	struct pai_exec_exit exit;
@@ -626,6 +628,7 @@ void pai_command_start(
 	}
 	c->sv = sv;
 	c->line = l;
+	(void)snprintf(c->who, sizeof(c->who), "%s", pai_helper_line_who(l));
 	c->id = id;
 	c->flags = start->flags;
 	c->output_left = start->max_output_bytes ? start->max_output_bytes : UINT64_MAX - 1;
@@ -715,6 +718,22 @@ size_t pai_command_orphan_all(struct supervisor *sv, const struct line *l, struc
 			c->fence = fence;
 			killed += fence != NULL;
 			kill_command(c, PAI_EXIT_CANCELLED);
+		}
+	}
+	return killed;
+}
+
+size_t pai_command_fence_orphans(struct supervisor *sv, struct line *fence)
+{
+	struct command *c;
+	size_t killed = 0;
+
+	LIST_FOREACH(c, &sv->commands, at)
+	{
+		if (!c->line && !c->fence && c->state == KILLING &&
+		    strcmp(c->who, pai_helper_line_who(fence)) == 0) {
+			c->fence = fence;
+			killed++;
 		}
 	}
 	return killed;

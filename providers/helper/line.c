@@ -100,6 +100,11 @@ void pai_helper_line_flush(struct line *l, int put_result)
 	}
 }
 
+const char *pai_helper_line_who(const struct line *l)
+{
+	return l->who;
+}
+
 static void say_ready(struct line *l)
 {
 	struct pai_line_hello ready = {.version = PAI_LINE_VERSION};
@@ -143,6 +148,7 @@ static int take_hello(struct line *l, struct pai_view payload)
 		l->fencing += pai_command_orphan_all(l->sv, other, l);
 		doom(other);
 	}
+	l->fencing += pai_command_fence_orphans(l->sv, l);
 	if (l->fencing == 0) {
 		say_ready(l);
 	}

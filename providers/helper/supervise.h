@@ -46,6 +46,8 @@ struct pai_buf *pai_helper_line_out(struct line *l);
 void pai_helper_line_flush(struct line *l, int put_result);
 /* Whether there is room for data; else the line calls pai_command_resume() when there is. */
 bool pai_helper_line_has_room(const struct line *l);
+/* Its client's id. */
+const char *pai_helper_line_who(const struct line *l);
 /* A command of an older line of the same client, killed by the fence, is dead. */
 void pai_helper_line_fence_done(struct line *l);
 
@@ -67,6 +69,9 @@ void pai_command_resume_all(struct supervisor *sv, const struct line *l);
 /* The line is going: detached commands are let go, the others killed; `fence` (may be NULL) is told
  * by pai_helper_line_fence_done() of each; returns how many. */
 size_t pai_command_orphan_all(struct supervisor *sv, const struct line *l, struct line *fence);
+/* The same of commands that are being killed because their line has gone already; `fence` is of the
+ * same client. */
+size_t pai_command_fence_orphans(struct supervisor *sv, struct line *fence);
 /* A line that was waiting for a fence has gone itself. */
 void pai_command_forget_fence(struct supervisor *sv, const struct line *fence);
 
