@@ -226,6 +226,7 @@ static int new_sessions(struct daemon *d, struct pai_provider *take_provider, co
 	pai_auto_provider struct pai_provider *provider = take_provider;
 	struct pai_session_options options = {
 	    .keepalive_ttl_ms = o->keepalive_ttl_ms,
+	    .timeout_ms = o->timeout_ms,
 	    .create_timeout_ms = o->create_timeout_ms,
 	    .session_key_metadata = o->session_key_metadata,
 	    .create_program = o->create_program,

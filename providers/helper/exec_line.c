@@ -17,6 +17,7 @@
 #define OUT_MAX (64u << 20)
 #define CREDIT_STEP (PAI_EXEC_WINDOW / 4)
 #define SOCKET_BYTES (1 << 20)
+#define SILENCE_MS 10000
 
 static const struct pai_exec_line_ops wire_ops;
 
@@ -59,8 +60,7 @@ int pai_wire_send_locked(struct wire_line *l)
 	return r;
 }
 
-/* After frames were put with result r: a line that can't carry a frame is shut. */
-static void flush_locked(struct wire_line *l, int r)
+void pai_wire_flush_locked(struct wire_line *l, int r)
 {
 	if (l->fd < 0) {
 		pai_buf_clear(&l->out);
@@ -170,6 +170,7 @@ int pai_exec_line_new(int take_fd, const char *who, uint64_t epoch, const struct
 	LIST_INIT(&l->commands);
 	l->fd = PAI_TAKE_FD(fd);
 	l->nonce_fd = -1;
+	l->silence_ms = SILENCE_MS;
 	l->in.max = PAI_WIRE_READ_BYTES + PAI_WIRE_SMALL_MAX + PAI_FRAME_HEADER;
 	l->out.max = OUT_MAX;
 	if (!loop) {
@@ -244,6 +245,15 @@ static void wire_prove_by(struct pai_exec_line *base, int take_nonce_fd)
 	(void)pthread_mutex_unlock(&l->lock);
 }
 
+static void wire_expect(struct pai_exec_line *base, uint64_t silence_ms)
+{
+	struct wire_line *l = line_of(base);
+
+	(void)pthread_mutex_lock(&l->lock);
+	l->silence_ms = silence_ms;
+	(void)pthread_mutex_unlock(&l->lock);
+}
+
 static bool wire_alive(const struct pai_exec_line *base)
 {
 	struct wire_line *l = line_of(base);
@@ -253,6 +263,20 @@ static bool wire_alive(const struct pai_exec_line *base)
 	alive = !l->dead && !l->revoked && !l->closing;
 	(void)pthread_mutex_unlock(&l->lock);
 	return alive;
+}
+
+/* A peer that has stopped keeps the line open and says nothing: without memory for this its
+ * commands wait as long as it does. */
+static void listen_locked(struct wire_line *l)
+{
+	if (l->listening) {
+		return;
+	}
+	(void)atomic_fetch_add(&l->memory, 1);
+	l->listening = pai_loop_post(l->loop, pai_wire_line_listen, l) == 0;
+	if (!l->listening) {
+		(void)atomic_fetch_sub(&l->memory, 1); /* the caller has one too */
+	}
 }
 
 static int start_locked(
@@ -273,7 +297,8 @@ static int start_locked(
 					  "arguments and environment are over 1 MiB");
 	}
 	LIST_INSERT_HEAD(&l->commands, c, at);
-	flush_locked(l, 0);
+	pai_wire_flush_locked(l, 0);
+	listen_locked(l);
 	return 0;
 }
 
@@ -327,7 +352,7 @@ static int wire_stdin(struct pai_exec *x, const char *data, size_t len)
 		data += step;
 		len -= step;
 	}
-	flush_locked(l, r);
+	pai_wire_flush_locked(l, r);
 	(void)pthread_mutex_unlock(&l->lock);
 	return r;
 }
@@ -339,7 +364,8 @@ static void wire_stdin_eof(struct pai_exec *x)
 	(void)pthread_mutex_lock(&c->line->lock);
 	if (!c->ended && !c->stdin_ended) {
 		c->stdin_ended = true;
-		flush_locked(c->line, pai_exec_put_empty(&c->line->out, c->id, PAI_MSG_STDIN_EOF));
+		pai_wire_flush_locked(
+		    c->line, pai_exec_put_empty(&c->line->out, c->id, PAI_MSG_STDIN_EOF));
 	}
 	(void)pthread_mutex_unlock(&c->line->lock);
 }
@@ -354,7 +380,7 @@ static void wire_credit(struct pai_exec *x, uint8_t stream, uint32_t bytes)
 	c->consumed[i] += bytes;
 	if (!c->ended && c->consumed[i] >= CREDIT_STEP) {
 		c->window[i] += c->consumed[i];
-		flush_locked(
+		pai_wire_flush_locked(
 		    c->line, pai_exec_put_credit(&c->line->out, c->id, stream, c->consumed[i]));
 		c->consumed[i] = 0;
 	}
@@ -368,7 +394,8 @@ static void wire_signal(struct pai_exec *x, int signo)
 
 	(void)pthread_mutex_lock(&c->line->lock);
 	if (!c->ended && wire > 0) {
-		flush_locked(c->line, pai_exec_put_signal(&c->line->out, c->id, (uint8_t)wire));
+		pai_wire_flush_locked(
+		    c->line, pai_exec_put_signal(&c->line->out, c->id, (uint8_t)wire));
 	}
 	(void)pthread_mutex_unlock(&c->line->lock);
 }
@@ -379,7 +406,8 @@ static void wire_resize(struct pai_exec *x, uint16_t rows, uint16_t columns)
 
 	(void)pthread_mutex_lock(&c->line->lock);
 	if (!c->ended) {
-		flush_locked(c->line, pai_exec_put_resize(&c->line->out, c->id, rows, columns));
+		pai_wire_flush_locked(
+		    c->line, pai_exec_put_resize(&c->line->out, c->id, rows, columns));
 	}
 	(void)pthread_mutex_unlock(&c->line->lock);
 }
@@ -390,7 +418,8 @@ static void wire_cancel(struct pai_exec *x)
 
 	(void)pthread_mutex_lock(&c->line->lock);
 	if (!c->ended) {
-		flush_locked(c->line, pai_exec_put_empty(&c->line->out, c->id, PAI_MSG_CANCEL));
+		pai_wire_flush_locked(
+		    c->line, pai_exec_put_empty(&c->line->out, c->id, PAI_MSG_CANCEL));
 	}
 	(void)pthread_mutex_unlock(&c->line->lock);
 }
@@ -405,6 +434,7 @@ static const struct pai_exec_line_ops wire_ops = {
     .close = wire_close,
     .revoke = wire_revoke,
     .prove_by = wire_prove_by,
+    .expect = wire_expect,
     .alive = wire_alive,
     .write_stdin = wire_stdin,
     .stdin_eof = wire_stdin_eof,

@@ -47,6 +47,9 @@ int pai_exec_line_portable_new(struct pai_sandbox *sb, struct pai_pool *pool,
 /* The sandbox's identity file: from now on a loss or an exit is NOT_FOUND when its link count is 0.
  * Takes the descriptor. */
 void pai_exec_line_prove_by(struct pai_exec_line *l, int take_nonce_fd);
+/* A supervisor with commands under way that is silent for so long, when asked, too, is given up:
+ * they are lost (UNAVAILABLE). 10 s unless said otherwise; before the first start. */
+void pai_exec_line_expect(struct pai_exec_line *l, uint64_t silence_ms);
 struct pai_exec_line *pai_exec_line_ref(struct pai_exec_line *l);
 void pai_exec_line_unref(
     struct pai_exec_line *l); /* the last one closes: commands without DETACH are killed */

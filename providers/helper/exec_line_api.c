@@ -27,6 +27,11 @@ void pai_exec_line_prove_by(struct pai_exec_line *l, int take_nonce_fd)
 	l->ops->prove_by(l, take_nonce_fd);
 }
 
+void pai_exec_line_expect(struct pai_exec_line *l, uint64_t silence_ms)
+{
+	l->ops->expect(l, silence_ms);
+}
+
 bool pai_exec_line_alive(const struct pai_exec_line *l)
 {
 	return l->ops->alive(l);

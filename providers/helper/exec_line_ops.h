@@ -14,6 +14,7 @@ struct pai_exec_line_ops {
 	void (*close)(struct pai_exec_line *l); /* no user is left: end, and free when possible */
 	void (*revoke)(struct pai_exec_line *l);
 	void (*prove_by)(struct pai_exec_line *l, int take_nonce_fd);
+	void (*expect)(struct pai_exec_line *l, uint64_t silence_ms);
 	bool (*alive)(const struct pai_exec_line *l);
 	int (*write_stdin)(struct pai_exec *x, const char *data, size_t len);
 	void (*stdin_eof)(struct pai_exec *x);

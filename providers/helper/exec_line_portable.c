@@ -464,6 +464,13 @@ static void portable_revoke(struct pai_exec_line *base)
 }
 
 /* run() itself says NOT_FOUND when the sandbox is gone. */
+/* run() has deadlines of its own. */
+static void portable_expect(struct pai_exec_line *base, uint64_t silence_ms)
+{
+	(void)base;
+	(void)silence_ms;
+}
+
 static void portable_prove_by(struct pai_exec_line *base, int take_nonce_fd)
 {
 	(void)base;
@@ -557,6 +564,7 @@ static const struct pai_exec_line_ops portable_ops = {
     .close = portable_close,
     .revoke = portable_revoke,
     .prove_by = portable_prove_by,
+    .expect = portable_expect,
     .alive = portable_alive,
     .write_stdin = portable_stdin,
     .stdin_eof = portable_stdin_eof,

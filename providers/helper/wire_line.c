@@ -9,7 +9,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "providers/base/clock.h"
 #include "providers/base/log.h"
+
+#define SILENT_TICKS 4
 
 /* --- the loop of the process --- */
 
@@ -156,6 +159,8 @@ static void line_die(struct wire_line *l, const char *why)
 	(void)pai_wire_lost_locked(l, &err);
 	pai_loop_io_free(l->io);
 	l->io = NULL;
+	pai_loop_timer_free(l->tick);
+	l->tick = NULL;
 	pai_auto_fd_p(&l->fd);
 	l->fd = -1;
 	(void)pthread_mutex_unlock(&l->lock);
@@ -419,9 +424,42 @@ static void on_line(void *arg, uint32_t events)
 		return;
 	}
 	l->in.len += (size_t)n;
+	l->heard = true;
 	if (take_all(l) < 0) {
 		line_die(l, "the supervisor broke the protocol");
 	}
+}
+
+/* Counted in ticks: a time that passed while this machine slept is one, however long. */
+static void on_tick(void *arg)
+{
+	struct wire_line *l = arg;
+	uint64_t tick_ms;
+
+	(void)pthread_mutex_lock(&l->lock);
+	tick_ms = l->silence_ms / SILENT_TICKS + 1;
+	l->listening = !LIST_EMPTY(&l->commands);
+	l->silent = l->heard || !l->listening ? 0 : l->silent + 1;
+	l->heard = false;
+	if (l->silent > 0 && l->silent < SILENT_TICKS) {
+		pai_wire_flush_locked(l, pai_frame_put(&l->out, PAI_MSG_PING, 0, NULL, 0));
+	}
+	pai_loop_timer_set(l->tick, l->listening ? pai_deadline_in(tick_ms) : PAI_NO_DEADLINE);
+	(void)pthread_mutex_unlock(&l->lock);
+	if (l->silent >= SILENT_TICKS) {
+		line_die(l, "the supervisor does not answer");
+	}
+}
+
+void pai_wire_line_listen(void *arg)
+{
+	struct wire_line *l = arg;
+
+	if (l->tick) {
+		l->heard = true; /* from now on */
+		on_tick(l);
+	}
+	pai_wire_line_drop(l);
 }
 
 void pai_wire_line_attach(void *arg)
@@ -429,7 +467,8 @@ void pai_wire_line_attach(void *arg)
 	struct wire_line *l = arg;
 
 	l->io = pai_loop_io_new(l->loop, l->fd, EPOLLIN, on_line, l, PAI_ERR_IGNORED());
-	if (!l->io) {
+	l->tick = pai_loop_timer_new(l->loop, PAI_NO_DEADLINE, on_tick, l, PAI_ERR_IGNORED());
+	if (!l->io || !l->tick) {
 		line_die(l, "no memory");
 	}
 }

@@ -51,12 +51,17 @@ struct wire_line {
 	int fd; /* -1 when dead */
 	int nonce_fd;
 	bool dead, revoked, closing, out_armed;
+	bool listening; /* the tick is on its way, or set */
+	uint64_t silence_ms;
 	uint32_t next_id;
 	struct command_list commands;
 	struct pai_buf out;
 	size_t out_at;
 	/* loop thread */
 	struct pai_loop_io *io;
+	struct pai_loop_timer *tick;
+	bool heard;      /* something since the last tick */
+	unsigned silent; /* ticks without */
 	struct pai_buf in;
 	size_t data_left; /* of the data frame under way */
 	int data_stream;
@@ -68,6 +73,7 @@ struct wire_line {
 /* The loop of the process's lines, started by the first; NULL with err. */
 struct pai_loop *pai_wire_loop(struct pai_err *err);
 void pai_wire_line_attach(void *line); /* on the loop's thread; takes a memory reference */
+void pai_wire_line_listen(void *line); /* the same: ticks while there are commands */
 void pai_wire_line_drop(struct wire_line *l);
 void pai_wire_command_drop(struct command *c); /* NULL is fine */
 /* Why a command of this line is lost, or can't start; returns -err->errnum. */
@@ -77,5 +83,8 @@ int pai_wire_lost_locked(const struct wire_line *l, struct pai_err *err);
 
 /* 0, or why nothing more goes: -EAGAIN, or an error that the reading side sees too. */
 int pai_wire_send_locked(struct wire_line *l);
+/* Sends what was put, now or by the loop; `r` is how that went: a line that can't carry a frame is
+ * shut. */
+void pai_wire_flush_locked(struct wire_line *l, int r);
 
 #endif

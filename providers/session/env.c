@@ -15,6 +15,8 @@
 #include "providers/base/clock.h"
 #include "providers/session/session_private.h"
 
+#define FENCE_MS 12000 /* past the supervisor's own bound for a process that does not die */
+
 void pai_session_identity_of(const struct pai_sandbox *sb, struct pai_session_identity *ret)
 {
 	(void)snprintf(ret->sandbox_id, sizeof(ret->sandbox_id), "%s", pai_sandbox_id(sb));
@@ -167,13 +169,23 @@ void pai_env_revoke(struct pai_env *e)
 static int open_supervised(struct pai_env *e, int take_fd, uint64_t epoch,
     const struct pai_call *call, struct pai_exec_line **ret, struct pai_err *err)
 {
-	int r = pai_exec_line_new(take_fd, e->session->m->client_id, epoch, call, ret, err);
+	const struct pai_sessions *m = e->session->m;
+	/* It answers when what an older line of ours ran is dead, or has been given time for it. */
+	uint64_t by_ms = pai_deadline_in(m->timeout_ms > FENCE_MS ? m->timeout_ms : FENCE_MS);
+	struct pai_call within = {
+	    .deadline_ms = by_ms < call->deadline_ms ? by_ms : call->deadline_ms,
+	    .cancel = call->cancel,
+	};
+	int r = pai_exec_line_new(take_fd, m->client_id, epoch, &within, ret, err);
 	int proof = r == 0 && e->nonce_fd >= 0 ? fcntl(e->nonce_fd, F_DUPFD_CLOEXEC, 0) : -1;
 
 	if (proof >= 0) {
 		pai_exec_line_prove_by(*ret, proof);
 	}
-	return r;
+	if (r == 0) {
+		pai_exec_line_expect(*ret, m->timeout_ms);
+	}
+	return r < 0 ? pai_err_wrap(err, "the line to the supervisor") : 0;
 }
 
 static int open_line(struct pai_env *e, uint64_t epoch, const struct pai_call *call,

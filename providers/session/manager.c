@@ -12,6 +12,7 @@
 #include "providers/session/session_private.h"
 
 #define KEEPALIVE_TTL_MS (5 * 60 * 1000)
+#define TIMEOUT_MS (10 * 1000)
 #define CREATE_TIMEOUT_MS (120 * 1000)
 /* Creations at once; more wait their turn, each within the deadline of who asked. */
 #define MAKERS 32
@@ -122,6 +123,7 @@ static int configure(struct pai_sessions *m, const struct pai_session_options *o
 	}
 	m->keepalive_ttl_ms = o->keepalive_ttl_ms ? o->keepalive_ttl_ms : KEEPALIVE_TTL_MS;
 	m->least_ttl_ms = m->keepalive_ttl_ms;
+	m->timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_MS;
 	m->create_timeout_ms = o->create_timeout_ms ? o->create_timeout_ms : CREATE_TIMEOUT_MS;
 	m->portable = o->portable;
 	m->raw_ids = o->raw_ids;

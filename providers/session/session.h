@@ -65,6 +65,7 @@ struct pai_session_options {
 	struct pai_create_input create;   /* copied; binding_key is the manager's */
 	uint64_t keepalive_ttl_ms;        /* default 5 min (seed's example) */
 	uint64_t create_timeout_ms;       /* default 120 s: creating has a deadline of its own */
+	uint64_t timeout_ms;              /* default 10 s: the silence of a supervisor */
 	const char *session_key_metadata; /* NULL: paiSessionKey */
 	/* A program that prints create options of a key as JSON, laid over `create`; NULL: none.
 	 * Run with the key as its argument; what `pai create` said of the key lies over that.

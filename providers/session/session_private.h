@@ -108,7 +108,7 @@ struct pai_sessions {
 	struct pai_pool *makers; /* creations: those who wait for one may fill `pool` */
 	struct pai_session_listener listener;
 	struct pai_create_options create;
-	uint64_t keepalive_ttl_ms, create_timeout_ms;
+	uint64_t keepalive_ttl_ms, create_timeout_ms, timeout_ms;
 	char *key_metadata, *create_program, *lock_dir;
 	bool portable, raw_ids;
 	char client_id[33];

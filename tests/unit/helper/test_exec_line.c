@@ -427,6 +427,42 @@ Test(exec_line, a_higher_epoch_fences_the_older_line_first)
 	pai_exec_line_unref(newer);
 }
 
+Test(exec_line, a_supervisor_that_has_stopped_is_given_up_and_the_next_line_fences)
+{
+	struct pai_exec_line *newer;
+	struct seen s;
+	struct seen started;
+
+	pai_exec_line_expect(line, 100);
+	seen_sh(&started, line, 0, "sleep 1000");
+	seen_wait_started(&started);
+	cr_assert_eq(kill(fix.supervisor, SIGSTOP), 0);
+	seen_sh(&s, line, 0, "exit 3");
+	seen_wait_last(&s);
+	seen_wait_last(&started);
+	cr_assert(s.last == LOST && s.err.code == PAI_E_UNAVAILABLE && !s.started);
+	cr_assert(started.last == LOST && started.err.code == PAI_E_UNAVAILABLE);
+	cr_assert_not(pai_exec_line_alive(line));
+	cr_assert_eq(kill(fix.supervisor, SIGCONT), 0);
+	newer = fixture_line(&fix, "daemon", 2);
+	cr_assert(kill((pid_t)started.pid, 0) < 0 && errno == ESRCH);
+	seen_sh(&s, newer, 0, "exit 4");
+	seen_wait_last(&s);
+	cr_assert_eq(s.exit.value, 4);
+	pai_exec_line_unref(newer);
+}
+
+/* Silence is what counts, not the age of a command. */
+Test(exec_line, a_command_that_says_nothing_lives_on)
+{
+	struct seen s;
+
+	pai_exec_line_expect(line, 100);
+	seen_sh(&s, line, 0, "sleep 0.6; exit 5");
+	seen_wait_last(&s);
+	cr_assert(s.last == EXITED && s.exit.value == 5);
+}
+
 Test(exec_line, revoked_means_not_found)
 {
 	struct pai_err err = PAI_ERR_INIT;
