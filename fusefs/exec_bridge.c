@@ -13,8 +13,8 @@
  * tells besides is gathered in `events` and absorbed by one posted call.
  *
  * Retry: before the start was acknowledged; after it only when the sandbox is proven gone, no
- * output was delivered, no stdin byte was taken and there is no terminal. Stdin is kept for it
- * until one of these is false.
+ * output was delivered, no stdin byte was sent (who sends can't know that it was not taken) and
+ * there is no terminal.
  */
 #include <errno.h>
 #include <signal.h>
@@ -134,36 +134,38 @@ static void refuse(struct pai_bridge *b)
 
 /* --- stdin --- */
 
-/* Whether the command could still be started again with all that was sent to it. */
-static bool keeps_input(const struct pai_bridge *b)
+/* What is sent may have been taken: it is not kept. */
+static int send_input(struct pai_bridge *b, const char *data, size_t len)
 {
-	return b->attempts <= 1 && !b->no_retry && !(b->start.flags & PAI_START_PTY) &&
-	       b->stdin_taken == 0 && b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] == 0;
+	b->stdin_sent = true;
+	b->line_credit -= len;
+	return pai_exec_stdin(b->exec, data, len);
 }
 
 static void pump_input(struct pai_bridge *b)
 {
-	while (b->exec && b->input_sent < b->input.len && b->line_credit > 0) {
-		size_t n = b->input.len - b->input_sent;
+	size_t sent = 0;
+
+	while (b->exec && sent < b->input.len && b->line_credit > 0) {
+		size_t n = b->input.len - sent;
 
 		n = n < b->line_credit ? n : (size_t)b->line_credit;
 		n = n < PAI_FRAME_DATA_MAX ? n : PAI_FRAME_DATA_MAX;
-		if (pai_exec_stdin(b->exec, b->input.data + b->input_sent, n) < 0) {
-			return; /* the line is ending: its last event says so */
+		if (send_input(b, b->input.data + sent, n) < 0) {
+			break; /* the line is ending: its last event says so */
 		}
-		b->input_sent += n;
-		b->line_credit -= n;
+		sent += n;
 	}
-	if (b->exec && b->input_ended && !b->input_end_sent && b->input_sent == b->input.len) {
+	if (sent > 0) {
+		pai_buf_consume(&b->input, sent);
+	}
+	if (b->input.len > 0) {
+		return;
+	}
+	pai_buf_fini(&b->input);
+	if (b->exec && b->input_ended && !b->input_end_sent) {
 		b->input_end_sent = true;
 		pai_exec_stdin_eof(b->exec);
-	}
-	if (!keeps_input(b) && b->input_sent > 0) {
-		pai_buf_consume(&b->input, b->input_sent);
-		b->input_sent = 0;
-		if (b->input.len == 0) {
-			pai_buf_fini(&b->input);
-		}
 	}
 }
 
@@ -220,15 +222,10 @@ int pai_bridge_stdin(struct pai_bridge *b, struct pai_view data)
 	}
 	b->client_credit -= data.len;
 	b->stdin_bytes += data.len;
-	if (b->exec && b->input.len == 0 && !keeps_input(b) && data.len <= b->line_credit) {
-		b->line_credit -= data.len;
+	if (b->exec && b->input.len == 0 && data.len <= b->line_credit) {
 		/* A failure means that the line is ending: its last event says so. */
-		(void)!pai_exec_stdin(b->exec, data.data, data.len);
+		(void)!send_input(b, data.data, data.len);
 		return 0;
-	}
-	if (keeps_input(b) && b->input.len + data.len > PAI_EXEC_WINDOW) {
-		b->no_retry = true; /* more than is kept: it can't be given again */
-		pump_input(b);
 	}
 	if (pai_buf_add(&b->input, data.data, data.len) < 0) {
 		return -ENOMEM;
@@ -418,7 +415,8 @@ static bool may_retry(const struct pai_bridge *b)
 	    b->control->is_closing) {
 		return false;
 	}
-	return !b->started || keeps_input(b);
+	return !b->started || (!b->stdin_sent && !(b->start.flags & PAI_START_PTY) &&
+				  b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] == 0);
 }
 
 static void ended_lost(struct pai_bridge *b)
@@ -636,9 +634,7 @@ static void begin_attempt(struct pai_bridge *b)
 {
 	b->attempts++;
 	b->end = PAI_BRIDGE_RUNNING;
-	/* A new line begins with no credit and gets everything again. */
-	b->line_credit = 0;
-	b->input_sent = 0;
+	b->line_credit = 0; /* a new line begins without */
 	b->input_end_sent = false;
 	if (pai_control_submit(b->control, attempt_job, b) < 0) {
 		(void)pai_err_unavailable(

@@ -58,13 +58,11 @@ struct pai_bridge {
 	struct pai_exec_exit exit;
 	enum pai_exec_fail_phase phase;
 	struct pai_err error;
-	bool started; /* in any attempt */
-	struct pai_buf
-	    input; /* stdin that the line hasn't got, and before it what it may need again */
-	size_t input_sent;
+	bool started;         /* in any attempt */
+	struct pai_buf input; /* stdin that the line hasn't got */
 	uint64_t client_credit, line_credit;
 	uint64_t stdin_bytes, stdin_taken;
-	bool input_ended, input_end_sent;
+	bool input_ended, input_end_sent, stdin_sent;
 
 	/* Any thread. */
 	_Atomic bool discard_output;
