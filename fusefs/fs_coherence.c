@@ -242,6 +242,7 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 {
 	if (n->flags & FS_NODE_PAGES) {
 		n->flags &= ~FS_NODE_PROVEN;
+		n->pages_ctime_ns = attr->ctime_ns;
 		void_locked(n);
 	}
 	/* Pages of a file that nobody has open wait for the next open, which drops them: they have
@@ -251,6 +252,30 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	} else {
 		attr_pushed_locked(n, attr);
 	}
+}
+
+void fs_rechecked_locked(struct fs_node *n, const struct pai_ws_attr *attr)
+{
+	if (!fs_same_identity(&n->attr.id, &attr->id)) {
+		return; /* the name means another object: that is told */
+	}
+	if (n->flags & FS_NODE_PAGES && n->handles && n->pages_ctime_ns != attr->ctime_ns) {
+		data_pushed_locked(n, attr);
+	} else {
+		attr_pushed_locked(n, attr);
+	}
+}
+
+bool fs_opened_locked(struct fs_node *n, const struct pai_ws_attr *attr)
+{
+	if (!(n->flags & FS_NODE_TOLD) || n->stale_pages > 0 ||
+	    !fs_same_identity(&n->attr.id, &attr->id) || told_holds(n, attr)) {
+		return false;
+	}
+	void_locked(n);
+	n->flags &= ~FS_NODE_TOLD;
+	n->attr = *attr;
+	return true;
 }
 
 /*
@@ -369,6 +394,7 @@ static void child_pushed_locked(
 		fs_moved_locked(n);
 	}
 	if (push->flags & PAI_WS_PUSH_ENTRY) {
+		env->unseen |= (push->flags & PAI_WS_PUSH_UNSEEN) != 0;
 		entry_pushed_locked(env, dir, push);
 		attr_pushed_locked(dir, &push->dir_attr);
 	}

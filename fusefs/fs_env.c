@@ -142,14 +142,24 @@ struct pai_session_listener pai_fs_listener(struct pai_fs *fs)
 
 /* --- barriers --- */
 
-/* Pages that a barrier has to make right: those that could be stored to through a mapping, or have
- * no proof. */
-static void drop_pages_locked(struct fs_env *env, bool unproven)
+/* Pages that could be stored to through a mapping; false: there are none. */
+static bool drop_written_locked(struct fs_env *env)
 {
-	for (struct fs_node *n = env->writers; n; n = n->writers_next) {
-		fs_notify_inode_locked(n, true);
+	bool any = false;
+
+	for (struct fs_node *n = env->opened; n; n = n->opened_next) {
+		if (n->writers) {
+			any = true;
+			fs_notify_inode_locked(n, true);
+		}
 	}
-	for (struct fs_node *n = unproven ? env->unproven : NULL; n; n = n->unproven_next) {
+	return any;
+}
+
+/* Pages without proof. */
+static void drop_unproven_locked(struct fs_env *env)
+{
+	for (struct fs_node *n = env->unproven; n; n = n->unproven_next) {
 		/* Closed, which it is not while it is mapped, it keeps no page at its next open;
 		 * but a store through a mapping of the other side told nothing of its times. */
 		if (n->handles || n->flags & FS_NODE_TOLD) {
@@ -168,10 +178,7 @@ void pai_fs_barrier_before(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_
 		return;
 	}
 	pthread_mutex_lock(&fs->lock);
-	none = env->writers == NULL || env->revoked;
-	if (!none) {
-		drop_pages_locked(env, false);
-	}
+	none = env->revoked || !drop_written_locked(env);
 	pthread_mutex_unlock(&fs->lock);
 	if (none) {
 		done(arg, 0); /* nothing is mapped for writing: what was written has been written */
@@ -204,21 +211,33 @@ static void after_delivered(void *arg, int errnum)
 	free(a);
 }
 
-static void after_drained(struct pai_ws_req *req)
+static void after_rechecked(void *arg)
 {
-	struct after *a = (struct after *)req;
+	struct after *a = arg;
 	struct pai_fs *fs = a->env->fs;
 
-	if (req->error) {
-		fs_env_forget_all(a->env);
-	}
 	pthread_mutex_lock(&fs->lock);
 	if (!a->env->revoked) {
-		drop_pages_locked(a->env, true);
+		(void)drop_written_locked(a->env);
+		drop_unproven_locked(a->env);
 	}
 	pthread_mutex_unlock(&fs->lock);
 	fs_notify_ticket(
 	    a->env->session, pai_deadline_in(fs->options.timeout_ms), after_delivered, a);
+}
+
+static void after_drained(struct pai_ws_req *req)
+{
+	struct after *a = (struct after *)req;
+
+	if (req->error) {
+		fs_env_forget_all(a->env);
+	}
+	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH && a->ws->caps & PAI_WS_CAP_INLINE) {
+		fs_recheck(a->env, a->ws, after_rechecked, a);
+	} else {
+		after_rechecked(a);
+	}
 }
 
 void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg)

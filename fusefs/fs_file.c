@@ -43,8 +43,9 @@ struct fs_handle *fs_handle_new_locked(
 		h->next->link = &h->next;
 	}
 	n->handles = h;
-	if (writable && n->env && n->writers++ == 0) {
-		fs_node_list_writer_locked(n, true);
+	n->writers += writable;
+	if (n->env) {
+		fs_node_list_opened_locked(n, true);
 	}
 	return h;
 }
@@ -80,11 +81,12 @@ void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
 	if (h->next) {
 		h->next->link = h->link;
 	}
-	if (h->writable && n->env && --n->writers == 0) {
-		fs_node_list_writer_locked(n, false);
-	}
+	n->writers -= h->writable;
 	if (!n->handles) {
 		n->flags &= ~FS_NODE_LOCKED;
+		if (n->env) {
+			fs_node_list_opened_locked(n, false);
+		}
 	}
 	if (h->env) {
 		ws = h->env->ws ? pai_ws_ref(h->env->ws) : NULL;
@@ -114,11 +116,11 @@ static void decide_caching_locked(struct fs_call *c, struct fs_node *n, struct f
 
 	/* The ctime tells of what no watch did: a change by a name that came and went. */
 	fi->keep_cache = (n->flags & FS_NODE_PROVEN) != 0 && n->stale_pages == 0 &&
-			 !(c->open_flags & O_TRUNC) && n->proof_ctime_ns == c->ws.attr.ctime_ns;
+			 !(c->open_flags & O_TRUNC) && n->pages_ctime_ns == c->ws.attr.ctime_ns;
 	if (!fi->keep_cache) {
 		n->flags &= ~FS_NODE_PROVEN;
 		n->flags |= proven ? FS_NODE_PROVEN : 0;
-		n->proof_ctime_ns = c->ws.attr.ctime_ns;
+		n->pages_ctime_ns = c->ws.attr.ctime_ns;
 	}
 	fi->direct_io = (c->ws.out.open_flags & PAI_WS_DIRECT) != 0;
 	n->flags |= FS_NODE_PAGES;
@@ -143,6 +145,7 @@ static void finish_open(struct fs_call *c)
 {
 	struct fuse_file_info fi = {.flags = (int)c->open_flags};
 	struct fs_handle *h;
+	bool is_stale = false;
 	int r;
 
 	if (open_again(c)) {
@@ -162,12 +165,16 @@ static void finish_open(struct fs_call *c)
 	h = fs_handle_new_locked(
 	    c->node, c->env, c->ws.out.handle, (c->open_flags & O_ACCMODE) != O_RDONLY);
 	if (h) {
+		is_stale = fs_opened_locked(c->node, &c->ws.attr);
 		decide_caching_locked(c, c->node, &fi);
 		if (c->open_flags & O_TRUNC) {
 			fs_written_locked(c->node);
 		}
 	}
 	pthread_mutex_unlock(&c->fs->lock);
+	if (is_stale) {
+		fs_notify_attr_now(c->node);
+	}
 	fi.fh = (uintptr_t)h;
 	r = h ? fuse_reply_open(c->req, &fi) : fuse_reply_err(c->req, ENOMEM);
 	fs_answer_end(c);

@@ -395,21 +395,21 @@ bool fs_negative_take_locked(struct fs_node *dir, const char *name)
 	return false;
 }
 
-void fs_node_list_writer_locked(struct fs_node *n, bool on)
+void fs_node_list_opened_locked(struct fs_node *n, bool on)
 {
-	if (on && !n->writers_link) {
-		n->writers_next = n->env->writers;
-		n->writers_link = &n->env->writers;
-		if (n->writers_next) {
-			n->writers_next->writers_link = &n->writers_next;
+	if (on && !n->opened_link) {
+		n->opened_next = n->env->opened;
+		n->opened_link = &n->env->opened;
+		if (n->opened_next) {
+			n->opened_next->opened_link = &n->opened_next;
 		}
-		n->env->writers = n;
-	} else if (!on && n->writers_link) {
-		*n->writers_link = n->writers_next;
-		if (n->writers_next) {
-			n->writers_next->writers_link = n->writers_link;
+		n->env->opened = n;
+	} else if (!on && n->opened_link) {
+		*n->opened_link = n->opened_next;
+		if (n->opened_next) {
+			n->opened_next->opened_link = n->opened_link;
 		}
-		n->writers_link = NULL;
+		n->opened_link = NULL;
 	}
 }
 
@@ -444,7 +444,7 @@ static void node_free_locked(struct pai_fs *fs, struct fs_node *n)
 	fs->node_count--;
 	fs_node_unname_locked(fs, n);
 	if (env) {
-		fs_node_list_writer_locked(n, false);
+		fs_node_list_opened_locked(n, false);
 		fs_node_list_unproven_locked(n, false);
 		fs_node_unident_locked(n);
 		if (n->flags & FS_NODE_WATCHED) {

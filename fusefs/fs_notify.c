@@ -363,6 +363,14 @@ void fs_notify_inode_locked(struct fs_node *n, bool pages)
 	}
 }
 
+void fs_notify_attr_now(struct fs_node *n)
+{
+	struct pai_fs *fs = n->session->fs;
+
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, n->nodeid, -1, 0);
+	atomic_fetch_add_explicit(&fs->notified[ITEM_ATTR], 1, memory_order_relaxed);
+}
+
 void fs_notify_entry_locked(struct fs_session *s, struct fs_node *parent, const char *name)
 {
 	struct item *it = item_new(ITEM_ENTRY, name);

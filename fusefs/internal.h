@@ -133,7 +133,7 @@ struct fs_node {
 	struct fs_env *env;      /* referenced; NULL for the root and the tops */
 	char *name;              /* under parent; where it was last known to be */
 	struct pai_ws_attr attr; /* id always; the rest by FS_NODE_TOLD */
-	int64_t proof_ctime_ns;  /* with FS_NODE_PROVEN: its ctime when that was so */
+	int64_t pages_ctime_ns;  /* with FS_NODE_PAGES: the ctime of what pages may be kept of */
 	uint64_t told_at;        /* fs->sequence when `attr` was told */
 	uint64_t nlookup;
 	uint32_t nlink; /* by the newest word of the server, told or not */
@@ -148,7 +148,7 @@ struct fs_node {
 	struct fs_negative
 	    *negatives; /* names of a directory that the kernel may believe to be missing */
 	uint32_t negative_count;
-	struct fs_node *writers_next, **writers_link;   /* env->writers */
+	struct fs_node *opened_next, **opened_link;     /* env->opened */
 	struct fs_node *unproven_next, **unproven_link; /* env->unproven */
 };
 
@@ -164,7 +164,8 @@ struct fs_env {
 	uint32_t owner_uid, owner_gid;  /* of the workspace: exchanged with the mounting user's */
 	struct fs_node **idents;        /* by identity */
 	size_t ident_buckets, ident_count;
-	struct fs_node *writers, *unproven;
+	struct fs_node *opened, *unproven; /* what has handles; what barriers drop the pages of */
+	bool unseen; /* since the last barrier a file may have had a name that nobody looked at */
 	uint64_t generation;
 	struct pai_session_identity identity;
 };
@@ -288,7 +289,7 @@ struct fs_env *fs_env_new(struct fs_session *s);
 bool fs_negative_add_locked(struct fs_node *dir, const char *name);
 /* Whether it was recorded; forgets it. */
 bool fs_negative_take_locked(struct fs_node *dir, const char *name);
-void fs_node_list_writer_locked(struct fs_node *n, bool on);
+void fs_node_list_opened_locked(struct fs_node *n, bool on);
 void fs_node_list_unproven_locked(struct fs_node *n, bool on);
 
 /* --- calls: one FUSE request on its way (fs_call.c) --- */
@@ -400,6 +401,14 @@ void fs_moved_locked(struct fs_node *n);
  * descriptors that are open: nothing of it stays believed, and a barrier drops its pages. */
 void fs_name_lost_locked(struct fs_node *n);
 void fs_push(void *arg, const struct pai_ws_push *push);
+/* n is like this now, though no push has told so. */
+void fs_rechecked_locked(struct fs_node *n, const struct pai_ws_attr *attr);
+/* It was found like this when it was opened; true: the kernel believes otherwise, and has to be
+ * told before the answer. */
+bool fs_opened_locked(struct fs_node *n, const struct pai_ws_attr *attr);
+/* Asks an inline server about what no watch tells of; `done`, on any thread, when what was found
+ * has been noted. Holds its own references until then. */
+void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
 /* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */
 void fs_dir_changed_locked(struct fs_node *dir);
@@ -422,6 +431,8 @@ struct fs_queue *fs_queue_new(struct fs_notifier *n);
 /* Each takes its own reference to the node; fs->lock may be held. Without memory the environment's
  * caching ends. */
 void fs_notify_inode_locked(struct fs_node *n, bool pages);
+/* At once, of attributes alone, which takes no lock of the kernel's that anybody may hold. */
+void fs_notify_attr_now(struct fs_node *n);
 void fs_notify_entry_locked(struct fs_session *s, struct fs_node *parent, const char *name);
 /* The server need not watch this object any more, unless somebody knows it again by then. */
 void fs_notify_unwatch_locked(struct fs_node *n);

@@ -37,7 +37,7 @@ static bool push_to(
 {
 	pai_auto_node struct pai_node n = PAI_NODE_INIT;
 	struct pai_posix *ws = c->ws;
-	struct pai_ws_push push = {.dir = at->id, .name = name, .flags = flags};
+	struct pai_ws_push push = {.dir = at->id, .name = name, .flags = flags & ~PAI_BATCH_CAME};
 	int error;
 
 	if (__atomic_load_n(&ws->base.gone, __ATOMIC_ACQUIRE)) {
@@ -49,6 +49,7 @@ static bool push_to(
 		push.flags = PAI_WS_PUSH_DIR_GONE;
 	} else if (name) {
 		push.exists = pai_posix_stat_at(ws, n.fd, name, &push.attr) == 0;
+		push.flags |= flags & PAI_BATCH_CAME && !push.exists ? PAI_WS_PUSH_UNSEEN : 0;
 		/* Removed by now: then with the link count 0 that it has. */
 		if (flags & PAI_WS_PUSH_ENTRY && pai_posix_stat_node(ws, &n, &push.dir_attr) != 0) {
 			(void)pai_posix_stat_fd(ws, n.fd, &push.dir_attr);
@@ -227,7 +228,16 @@ static void name_changed(struct pai_watch_service *s, int wd, const char *name, 
 	(void)pthread_mutex_unlock(&s->lock);
 }
 
-static void take_event(struct pai_watch_service *s, const struct inotify_event *e)
+/* The two ends of a rename are queued one after the other, if both are watched. */
+static bool is_same_move(const struct inotify_event *from, const struct inotify_event *to)
+{
+	return from->mask & IN_MOVED_FROM && to && to->mask & IN_MOVED_TO &&
+	       to->cookie == from->cookie;
+}
+
+/* `next` is the event after it, NULL when that isn't at hand. */
+static void take_event(
+    struct pai_watch_service *s, const struct inotify_event *e, const struct inotify_event *next)
 {
 	const char *name = e->len ? e->name : NULL;
 	uint32_t flags = 0;
@@ -243,7 +253,11 @@ static void take_event(struct pai_watch_service *s, const struct inotify_event *
 		name_changed(s, e->wd, name, e->mask & IN_ISDIR);
 		flags |= PAI_WS_PUSH_ENTRY | PAI_WS_PUSH_ATTR;
 		/* What was vouched for under another name, this one even, is so no more. */
-		flags |= e->mask & (IN_CREATE | IN_MOVED_TO) ? PAI_WS_PUSH_OPENED : 0;
+		flags |= e->mask & (IN_CREATE | IN_MOVED_TO) ? PAI_WS_PUSH_OPENED | PAI_BATCH_CAME
+			 : is_same_move(e, next)             ? PAI_BATCH_LEFT
+							     : PAI_BATCH_WENT;
+		/* Nor does anybody see what names are in it. */
+		flags |= e->mask & IN_ISDIR ? PAI_WS_PUSH_UNSEEN : 0;
 	}
 	if (e->mask & (IN_MODIFY | IN_CLOSE_WRITE)) {
 		flags |= PAI_WS_PUSH_DATA | PAI_WS_PUSH_ATTR;
@@ -285,9 +299,9 @@ static void read_events(struct pai_watch_service *s)
 			/* Aligned: the kernel pads each to a multiple of the structure's size. */
 			const void *e = s->events + at;
 
-			take_event(s, e);
 			at += (ssize_t)sizeof(struct inotify_event) +
 			      ((const struct inotify_event *)e)->len;
+			take_event(s, e, at < n ? (const void *)(s->events + at) : NULL);
 		}
 		left -= (size_t)n < left ? (size_t)n : left;
 	}

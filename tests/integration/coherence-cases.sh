@@ -36,6 +36,46 @@ for i in $(seq 10); do
 done
 is moved-here-then-changed-there "$wrong" 0
 
+# A second name that came and went within one push: nothing tells of what was done by it.
+cat >second.py <<'END'
+import os, sys
+second = sys.argv[1]
+os.link("one", second)
+st = os.stat(second)
+if sys.argv[2] == "longer":
+    with open(second, "a") as f:
+        f.write("more")
+else:
+    with open(second, "r+") as f:
+        f.write(sys.argv[2])
+    os.utime(second, ns=(st.st_atime_ns, st.st_mtime_ns))
+os.unlink(second)
+END
+mkdir never-looked-at
+echo 000 >one
+sync_sides
+wrong_open=0 wrong_size=0 wrong_hidden=0
+for i in $(seq 101 120); do
+	exec 9<one
+	cat one >/dev/null # proven, and told
+	sandbox python3 second.py "never-looked-at/$i" "$i"
+	[ "$(head -c 3 <&9)" = "$i" ] || wrong_open=$((wrong_open + 1))
+	exec 9<&-
+done
+is written-by-a-second-name-while-open "$wrong_open" 0
+size=4
+for i in $(seq 20); do
+	cat one >/dev/null
+	sandbox python3 second.py "two$i" longer
+	size=$((size + 4))
+	[ "$(stat -c %s one)" = $size ] || wrong_size=$((wrong_size + 1))
+	sandbox python3 second.py never-looked-at/two longer
+	size=$((size + 4))
+	[ "$(head -c 1000 one | wc -c)" = $size ] || wrong_hidden=$((wrong_hidden + 1))
+done
+is grown-by-a-second-name "$wrong_size" 0
+is grown-by-a-hidden-name-then-opened "$wrong_hidden" 0
+
 # What this side alone does is seen by this side, whatever is being told about it.
 cat >links.py <<'END'
 import os

@@ -96,6 +96,16 @@ check("write-forwards-no-xattr", only(counted(write)), {})
 check("cp-forwards-no-xattr", only(counted(lambda: quiet("cp", "-r", "files", "copy"))), {})
 check("cp-a-forwards-no-xattr", only(counted(lambda: quiet("cp", "-a", "files", "copy-a"))), {})
 
+# A barrier asks about the open files that it can't drop, and about nothing else.
+sync()
+check("barrier-asks-nothing", counted(sync)[1], {"barrier": 1})
+for path in names[:10]:
+    read(path)
+held = [os.open(path, os.O_RDONLY) for path in names[:10]]
+check("barrier-asks-about-open-files", counted(sync)[1], {"barrier": 1, "getattr": 10})
+for fd in held:
+    os.close(fd)
+
 git = lambda *argv: quiet("git", "-C", "repo", "-c", "user.name=A", "-c", "user.email=a@b", *argv)
 os.mkdir("repo")
 git("init", "-q")
