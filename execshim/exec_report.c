@@ -112,7 +112,7 @@ char *pai_exec_own_status(const struct pai_exec_result *r)
 	} else if (bad == 0) {
 		bad = pai_json_set_null(obj, "error");
 	}
-	return bad ? NULL : pai_json_print(obj, false);
+	return bad ? NULL : pai_json_print_ascii(obj);
 }
 
 /* A status descriptor that nobody reads any more is nobody's loss. */

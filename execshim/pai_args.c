@@ -172,7 +172,6 @@ int pai_args_parse(
 	*ret = (struct pai_args){.words = argv + 1};
 	if (cmd->takes & PAI_TAKES_RAW) {
 		ret->word_count = (size_t)argc - 1;
-		ret->help = argc > 1 && strcmp(argv[1], "--help") == 0;
 		return 0;
 	}
 	optind = 0;

@@ -477,6 +477,9 @@ static int add_log_row(struct pai_table *t, const struct pai_json *e)
 	if (code >= 0) {
 		(void)snprintf(ended, sizeof(ended), "%" PRId64 " in %" PRId64 " ms", code,
 		    pai_json_num(e, "durationMs", 0));
+	} else if (outcome && strcmp(outcome, "not-started") != 0) {
+		(void)snprintf(ended, sizeof(ended), "%.32s in %" PRId64 " ms", outcome,
+		    pai_json_num(e, "durationMs", 0));
 	} else if (outcome) {
 		(void)snprintf(ended, sizeof(ended), "%s", outcome);
 	}
@@ -594,8 +597,7 @@ const struct pai_cmd pai_cmd_table[] = {
 	"example: pai log thread-42 --limit 20\n",
 	PAI_TAKES_SESSION | PAI_TAKES_PAGE, 1, cmd_log},
     {"conformance", "PROVIDER|./libmine.so [OPTIONS]", "hold a provider to the contract",
-	"Runs pai-conformance; its own --help tells the rest.\n"
-	"example: pai conformance memory\n",
+	"", /* pai-conformance has its own */
 	PAI_TAKES_RAW, SIZE_MAX, cmd_conformance},
     {"doctor", "", "check this machine, and say what no mount can stop", "example: pai doctor\n", 0,
 	0, pai_cmd_doctor},

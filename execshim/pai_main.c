@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "execshim/pai_cmd.h"
+#include "execshim/print.h"
+#include "providers/base/json.h"
 #include "providers/base/log.h"
 #include "providers/base/printable.h"
 #include "providers/base/version.h"
@@ -24,11 +26,15 @@ static void print_usage(FILE *to)
 	    "  -n, --name NAME  the daemon (default: the mount's you stand in; outside one, "
 	    "'default',\n"
 	    "                   else the only one that has a mount)\n"
-	    "  --json           JSON instead of text, an object a line, with every command\n"
+	    "  --json           JSON instead of text, an object a line, with every command;\n"
+	    "                   a failure is {\"error\":{\"kind\",\"message\",...}}, and a line on "
+	    "stderr\n"
 	    "  -h, --help       this text, or with a command its own\n"
 	    "  -V, --version    the version\n"
 	    "\n"
-	    "example: pai create thread-42 && pai status thread-42\n");
+	    "Exit status: 0 done, 1 failed, 2 not understood.\n"
+	    "example: pai create thread-42 && pai status thread-42\n"
+	    "         pai create --help\n");
 }
 
 static void print_help(const struct pai_cmd *c)
@@ -47,11 +53,27 @@ static int usage_error(const char *what, const char *word)
 	return EXIT_USAGE;
 }
 
-static int report(const struct pai_err *err, int code)
+static int report(const struct pai_err *err, bool json, int code)
 {
+	pai_auto_json struct pai_json *object = json ? pai_json_object() : NULL;
+
+	if (object && pai_json_set(object, "error", pai_json_from_err(err)) == 0) {
+		(void)!pai_print_json(object, stdout);
+	}
 	(void)fprintf(
 	    stderr, "pai: %s (%s)\n", pai_printable(err->msg), pai_errcode_name(err->code));
 	return code;
+}
+
+/* A command line that was not understood: what it asked for all the same. */
+static bool asks_json(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--json") == 0) {
+			return true;
+		}
+	}
+	return false;
 }
 
 static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **argv)
@@ -63,17 +85,19 @@ static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **a
 
 	args.daemon = args.daemon ? args.daemon : daemon;
 	if (r < 0) {
-		code = report(&err, EXIT_USAGE);
+		code = report(&err, args.json || asks_json(argc, argv), EXIT_USAGE);
 	} else if (args.help) {
 		print_help(cmd);
 	} else {
 		r = cmd->run(&args, &err);
-		code = r < 0 ? report(&err, EXIT_FAILED) : r > 0 ? EXIT_FAILED : EXIT_DONE;
+		code = r < 0   ? report(&err, args.json, EXIT_FAILED)
+		       : r > 0 ? EXIT_FAILED
+			       : EXIT_DONE;
 	}
 	pai_args_fini(&args);
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		(void)pai_err_sys(&err, "write to stdout");
-		code = code ? code : report(&err, EXIT_FAILED);
+		code = code ? code : report(&err, false, EXIT_FAILED);
 	}
 	return code;
 }

@@ -106,45 +106,14 @@ void pai_table_print(const struct pai_table *t, FILE *to)
 	}
 }
 
-static void put_escaped(uint32_t code, FILE *to)
-{
-	if (code < 0x10000) {
-		(void)fprintf(to, "\\u%04" PRIx32, code);
-	} else {
-		code -= 0x10000;
-		(void)fprintf(to, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + (code >> 10),
-		    0xdc00 + (code & 0x3ff));
-	}
-}
-
 int pai_print_json(const struct pai_json *j, FILE *to)
 {
-	pai_auto_free char *text = pai_json_print(j, false);
-	size_t left = text ? strlen(text) : 0;
+	pai_auto_free char *text = pai_json_print_ascii(j);
 
 	if (!text) {
 		return -ENOMEM;
 	}
-	for (const char *at = text; left > 0;) {
-		size_t len = pai_utf8_len(at, left);
-		uint32_t code = (unsigned char)*at;
-
-		if (len > 1) {
-			code &= 0x7fu >> len;
-			for (size_t i = 1; i < len; i++) {
-				code = code << 6 | ((unsigned char)at[i] & 0x3f);
-			}
-		}
-		len = len ? len : 1;
-		if (code < 0x7f) {
-			(void)fputc((int)code, to);
-		} else {
-			put_escaped(code, to);
-		}
-		at += len;
-		left -= len;
-	}
-	(void)fputc('\n', to);
+	(void)fprintf(to, "%s\n", text);
 	return 0;
 }
 

@@ -504,7 +504,10 @@ static int kill_sandbox(
 	if (sb) {
 		forget_sandbox(w, sandbox_id);
 	}
-	return pai_json_set_num(w->reply, "killed", sb ? 1 : 0) < 0 ? pai_err_no_memory(err) : 0;
+	return pai_json_set_str(w->reply, "sandboxId", sandbox_id) < 0 ||
+		       pai_json_set_num(w->reply, "killed", sb ? 1 : 0) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
 }
 
 static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *err)
@@ -525,8 +528,10 @@ static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *
 	if (FS(w)) {
 		pai_fs_session_killed(FS(w), key);
 	}
-	return pai_json_set_num(w->reply, "killed", (int64_t)killed) < 0 ? pai_err_no_memory(err)
-									 : 0;
+	return pai_json_set_str(w->reply, "key", key) < 0 ||
+		       pai_json_set_num(w->reply, "killed", (int64_t)killed) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
 }
 
 /* --- the walk of one request --- */

@@ -112,6 +112,24 @@ void pai_bridge_send_status(struct pai_bridge *b)
 	pai_conn_send_json(b->conn, PAI_MSG_STATUS, b->id, r < 0 ? NULL : status);
 }
 
+/* For people who read the log: as outcome_of(), and who ended it. */
+static const char *ended_of(const struct pai_bridge *b)
+{
+	if (b->end == PAI_BRIDGE_EXITED) {
+		switch (b->exit.kind) {
+		case PAI_EXIT_TIMEOUT:
+			return "timed-out";
+		case PAI_EXIT_OUTPUT_LIMIT:
+			return "output-limit";
+		case PAI_EXIT_CANCELLED:
+			return "cancelled";
+		default:
+			break;
+		}
+	}
+	return outcome_of(b);
+}
+
 /* All words, one blank between them: for a person who reads the log. */
 static char *command_line(char *const *argv)
 {
@@ -146,7 +164,7 @@ bool pai_bridge_queue_ledger(struct pai_bridge *b)
 		    .started_ms = b->started_wall_ms,
 		    .duration_ms = (int64_t)(pai_clock_ms() - b->started_ms),
 		    .source = is_own(b) ? "command" : "pai",
-		    .outcome = outcome_of(b),
+		    .outcome = ended_of(b),
 		    .exit_code = code,
 		    .stdin_bytes =
 			b->end == PAI_BRIDGE_EXITED ? b->exit.stdin_bytes : b->stdin_taken,

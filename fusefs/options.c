@@ -153,7 +153,8 @@ static size_t distance(const char *a, const char *b)
 
 static void consider(const char *name, const char *candidate, size_t *best, const char **nearest)
 {
-	size_t d = distance(name, candidate);
+	bool is_begun = strlen(name) > 1 && strncmp(name, candidate, strlen(name)) == 0;
+	size_t d = is_begun ? 1 : distance(name, candidate);
 
 	if (d < *best) {
 		*best = d;

@@ -115,5 +115,7 @@ struct pai_option {
 };
 extern const struct pai_option pai_option_table[]; /* ends with a NULL name */
 void pai_options_init(struct pai_options *o);
+/* INPUT, with the names of those there are. */
+int pai_options_unknown_provider(const char *name, struct pai_err *err);
 
 #endif

@@ -11,6 +11,7 @@ static const char usage[] =
     "Mounts every sandbox's /workspace of PROVIDER as a directory below MOUNTPOINT and serves\n"
     "pai-exec and pai. `mkdir MOUNTPOINT/KEY` names a session; its sandbox is made on first use.\n"
     "\n"
+    "example:\n"
     "  paifs local ~/pai -o host_commands   one directory per session; commands run on this host\n"
     "  cd ~/pai/thread-42 && pai-exec make  runs in the sandbox\n"
     "  fusermount3 -u ~/pai                 ends it; the sandboxes live on\n"
@@ -76,7 +77,7 @@ static int print_provider(FILE *to, const char *name, struct pai_err *err)
 	const struct pai_option_doc *docs = pai_provider_option_docs(name);
 
 	if (!docs) {
-		return pai_err_set(err, PAI_E_INPUT, "unknown provider '%s'", pai_printable(name));
+		return pai_options_unknown_provider(name, err);
 	}
 	fprintf(to, "options of the provider %s (-o NAME=VALUE,...):\n", pai_printable(name));
 	for (; docs->name; docs++) {

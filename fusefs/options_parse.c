@@ -259,6 +259,20 @@ static int read_command_line(
 
 /* --- names --- */
 
+int pai_options_unknown_provider(const char *name, struct pai_err *err)
+{
+	char list[256] = "";
+
+	for (const char *const *p = pai_provider_names(); *p; p++) {
+		size_t used = strlen(list);
+
+		(void)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "", *p);
+	}
+	return pai_err_set(err, PAI_E_INPUT,
+	    "unknown provider '%s': expected %s, or the path of a shared object",
+	    pai_printable(name), list);
+}
+
 static int set_provider(struct pai_options *o, const char *given, struct pai_err *err)
 {
 	/* mount(8) may pass the source as it is shown in the mount table. */
@@ -274,19 +288,7 @@ static int set_provider(struct pai_options *o, const char *given, struct pai_err
 			return o->provider ? 0 : pai_err_no_memory(err);
 		}
 	}
-	{
-		char list[256] = "";
-
-		for (const char *const *p = pai_provider_names(); *p; p++) {
-			size_t used = strlen(list);
-
-			(void)snprintf(
-			    list + used, sizeof(list) - used, "%s%s", used ? ", " : "", *p);
-		}
-		return pai_err_set(err, PAI_E_INPUT,
-		    "unknown provider '%s': expected %s, or the path of a shared object",
-		    pai_printable(name), list);
-	}
+	return pai_options_unknown_provider(name, err);
 }
 
 int pai_options_place(const char *given, char **ret, struct pai_err *err)

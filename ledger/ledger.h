@@ -22,7 +22,7 @@ struct pai_ledger_command {
 	const char *command; /* the first word, or all of it with log_arguments */
 	int64_t started_ms, duration_ms;
 	const char *source;  /* "command" or "pai": a literal, as `outcome` */
-	const char *outcome; /* exited, not-started, unknown */
+	const char *outcome; /* exited, timed-out, output-limit, cancelled, not-started, unknown */
 	int exit_code;       /* -1: none */
 	uint64_t stdin_bytes, stdout_bytes, stderr_bytes;
 	const char *spool; /* NULL: none */

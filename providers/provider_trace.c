@@ -184,7 +184,7 @@ static int trace_after(struct pai_wrap *w, const struct pai_wrap_event *e, int r
 
 	r = r < 0 ? r : pai_json_set_num(obj, "ms", (int64_t)(pai_clock_ms() - started_ms));
 	r = r < 0 ? r : fill(obj, w, e, result, err);
-	text = r < 0 ? NULL : pai_json_print(obj, false);
+	text = r < 0 ? NULL : pai_json_print_ascii(obj);
 	if (text) {
 		write_line((const struct trace *)w, text);
 	}

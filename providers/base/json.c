@@ -177,6 +177,41 @@ char *pai_json_print(const struct pai_json *j, bool indented)
 	return indented ? cJSON_Print(node(j)) : cJSON_PrintUnformatted(node(j));
 }
 
+static int add_escaped(struct pai_buf *out, uint32_t code)
+{
+	if (code < 0x10000) {
+		return pai_buf_printf(out, "\\u%04x", (unsigned)code);
+	}
+	code -= 0x10000;
+	return pai_buf_printf(out, "\\u%04x\\u%04x", (unsigned)(0xd800 + (code >> 10)),
+	    (unsigned)(0xdc00 + (code & 0x3ff)));
+}
+
+char *pai_json_print_ascii(const struct pai_json *j)
+{
+	pai_auto_free char *text = pai_json_print(j, false);
+	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(SIZE_MAX - 1);
+	size_t left = text ? strlen(text) : 0;
+	int r = text ? 0 : -ENOMEM;
+
+	for (const char *at = text; left > 0 && r == 0;) {
+		size_t len = pai_utf8_len(at, left);
+		uint32_t code = (unsigned char)*at;
+
+		if (len > 1) {
+			code &= 0x7fu >> len;
+			for (size_t i = 1; i < len; i++) {
+				code = code << 6 | ((unsigned char)at[i] & 0x3f);
+			}
+		}
+		len = len ? len : 1;
+		r = code < 0x7f ? pai_buf_add(&out, at, 1) : add_escaped(&out, code);
+		at += len;
+		left -= len;
+	}
+	return r < 0 ? NULL : pai_buf_take(&out);
+}
+
 struct pai_json *pai_json_object(void)
 {
 	return wrap(cJSON_CreateObject());

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "providers/base/auto.h"
+#include "providers/base/json.h"
 #include "providers/base/log.h"
 #include "providers/base/printable.h"
 #include "providers/conformance/suite.h"
@@ -42,7 +43,10 @@ static const char help[] =
     "  --break COMMAND        host command that makes the backend unreachable, and\n"
     "  --mend COMMAND         reachable again: for probe/answers_afresh\n"
     "  --in-process           cases run in this process, for a debugger\n"
-    "  --help                 this text\n";
+    "  -h, --help             this text\n"
+    "\n"
+    "example: pai conformance memory\n"
+    "         pai conformance ./libmine.so --suite provider --filter 'files/*'\n";
 
 struct arguments {
 	struct pai_conf_options options;
@@ -53,9 +57,23 @@ struct arguments {
 
 static int usage(const char *what, const char *value)
 {
-	(void)fprintf(stderr, "pai-conformance: %s%s%s (see --help)\n", what, value ? ": " : "",
-	    value ? pai_printable(value) : "");
+	/* pai_printable() has rooms for several texts of one line. */
+	(void)fprintf(stderr, "pai-conformance: %s%s%s (see --help)\n", pai_printable(what),
+	    value ? ": " : "", value ? pai_printable(value) : "");
 	return EXIT_USAGE;
+}
+
+/* The provider's own words, and JSON for who asked for it. */
+static int failed(const struct arguments *a, const struct pai_err *err)
+{
+	pai_auto_json struct pai_json *object = a->options.json ? pai_json_object() : NULL;
+	pai_auto_free char *text = NULL;
+
+	if (object && pai_json_set(object, "error", pai_json_from_err(err)) == 0 &&
+	    (text = pai_json_print_ascii(object))) {
+		(void)printf("%s\n", text);
+	}
+	return usage(err->msg, NULL);
 }
 
 /* fstab style: A=1,B=2; a comma in a value is written "\,". */
@@ -162,7 +180,7 @@ static bool is_suite(const char *name)
 }
 
 /* -1: go on; else the exit status. */
-static int take_option(struct arguments *a, int option)
+static int take_option(struct arguments *a, int option, char **argv)
 {
 	switch (option) {
 	case 'o':
@@ -208,11 +226,14 @@ static int take_option(struct arguments *a, int option)
 	case OPT_CREATE_BOUND:
 		a->create_bound = optarg;
 		return -1;
+	case 'h':
 	case OPT_HELP:
 		(void)fputs(help, stdout);
 		return 0;
+	case ':':
+		return usage("no value for", argv[optind - 1]);
 	default:
-		return EXIT_USAGE; /* getopt has said what */
+		return usage("unknown option", argv[optind - 1]);
 	}
 }
 
@@ -227,12 +248,12 @@ static int run(struct arguments *a)
 	}
 	if (a->create_bound) {
 		if (pai_conformance_create_bound(&a->options, a->create_bound, &err) < 0) {
-			return usage(err.msg, NULL);
+			return failed(a, &err);
 		}
 		return 0;
 	}
 	if (pai_conformance_run(suites, &a->options, stdout, &totals, &err) < 0) {
-		return usage(err.msg, NULL);
+		return failed(a, &err);
 	}
 	if (!a->options.json) {
 		(void)printf("# %zu passed, %zu failed, %zu skipped\n", totals.passed,
@@ -262,8 +283,9 @@ int main(int argc, char **argv)
 
 	pai_log_init("pai-conformance");
 	(void)signal(SIGPIPE, SIG_IGN);
-	while (status < 0 && (option = getopt_long(argc, argv, "o:", long_options, NULL)) != -1) {
-		status = take_option(&a, option);
+	opterr = 0;
+	while (status < 0 && (option = getopt_long(argc, argv, ":ho:", long_options, NULL)) != -1) {
+		status = take_option(&a, option, argv);
 	}
 	if (status < 0 && !a.list && optind != argc - 1) {
 		status = usage("expected exactly one provider", NULL);

@@ -242,7 +242,7 @@ static void report_json(
 	if (r == 0 && v->message[0]) {
 		r = pai_json_set_str(obj, "message", v->message);
 	}
-	text = r < 0 ? NULL : pai_json_print(obj, false);
+	text = r < 0 ? NULL : pai_json_print_ascii(obj);
 	(void)fprintf(out, "%s\n", text ? text : "{}");
 }
 

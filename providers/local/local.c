@@ -449,6 +449,30 @@ static int chosen_root(const char *given, char **ret, struct pai_err *err)
 	return *ret ? 0 : pai_err_sys(err, "root '%s'", given);
 }
 
+/* Told when the provider is opened, not at the first use. Of a root that is not there yet only the
+ * last directory will be made: more is a typing error. */
+static int check_place(const struct pai_local *l, struct pai_err *err)
+{
+	pai_auto_free char *parent = strdup(l->root);
+	pai_auto_fd int fd = -1;
+	char *slash;
+
+	if (access(l->root, F_OK) == 0) {
+		return pai_local_root(l, false, &fd, err);
+	}
+	if (!parent) {
+		return pai_err_no_memory(err);
+	}
+	for (size_t n = strlen(parent); n > 1 && parent[n - 1] == '/'; n--) {
+		parent[n - 1] = '\0';
+	}
+	slash = strrchr(parent, '/');
+	slash[slash == parent] = '\0';
+	return access(parent, W_OK | X_OK) == 0
+		   ? 0
+		   : pai_err_sys(err, "root '%s': can't be made in '%s'", l->root, parent);
+}
+
 static int parse_bool(const char *name, const char *text, bool *ret, struct pai_err *err)
 {
 	static const char *const yes[] = {"", "1", "yes", "true", "on"};
@@ -502,6 +526,7 @@ static int local_open(
 	}
 	l->base.ops = &local_ops;
 	r = chosen_root(pai_strmap_get(options, "root"), &l->root, err);
+	r = r < 0 || !pai_strmap_get(options, "root") ? r : check_place(l, err);
 	r = r < 0 ? r
 		  : parse_bool("host_commands", pai_strmap_get(options, "host_commands"),
 			&l->host_commands, err);

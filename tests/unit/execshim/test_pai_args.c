@@ -99,6 +99,9 @@ Test(pai_args, every_command_has_help_with_an_example)
 		struct pai_err err = PAI_ERR_INIT;
 		struct pai_args a;
 
+		if (c->takes & PAI_TAKES_RAW) {
+			continue; /* another program's help is shown */
+		}
 		cr_assert_not_null(strstr(c->help, "example: "), "%s", c->name);
 		cr_assert_eq(PARSE(&a, &err, c->name, "--help"), 0, "%s", c->name);
 		cr_assert(a.help, "%s", c->name);
