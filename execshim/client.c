@@ -38,7 +38,6 @@
 /* From taking the name to listening, or from the last answer to the end. */
 #define TAKEN_MS 5000
 #define TAKEN_LOOK_MS 5
-#define ROOT_RUNTIME_DIR "/run/paifs"
 
 struct pai_client {
 	int fd;
@@ -179,7 +178,8 @@ int pai_client_wait(
 	}
 }
 
-static int check_peer(int fd, struct pai_err *err)
+/* owner NULL: the caller or root. */
+static int check_peer(int fd, const uid_t *owner, struct pai_err *err)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
@@ -187,7 +187,12 @@ static int check_peer(int fd, struct pai_err *err)
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0) {
 		return pai_err_sys(err, "SO_PEERCRED");
 	}
-	if (peer.uid != geteuid() && peer.uid != 0) {
+	if (owner && peer.uid != *owner) {
+		return pai_err_errno(err, EACCES,
+		    "the daemon's socket is served by uid %u, not by uid %u", (unsigned)peer.uid,
+		    (unsigned)*owner);
+	}
+	if (!owner && peer.uid != geteuid() && peer.uid != 0) {
 		return pai_err_errno(err, EACCES,
 		    "the daemon's socket is served by uid %u, not by you or root",
 		    (unsigned)peer.uid);
@@ -196,7 +201,8 @@ static int check_peer(int fd, struct pai_err *err)
 }
 
 /* 1: connected. 0: nobody listens there. */
-static int connect_in(const char *dir, const char *name, int *ret_fd, struct pai_err *err)
+static int connect_in(
+    const char *dir, const char *name, const uid_t *owner, int *ret_fd, struct pai_err *err)
 {
 	const struct timeval limit = {.tv_sec = CONNECT_S};
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -220,7 +226,7 @@ static int connect_in(const char *dir, const char *name, int *ret_fd, struct pai
 			   ? pai_err_set(err, PAI_E_TIMEOUT, "the daemon accepts no connection")
 			   : pai_err_sys(err, "connect to '%s'", addr.sun_path);
 	}
-	r = check_peer(fd, err);
+	r = check_peer(fd, owner, err);
 	if (r < 0) {
 		return r;
 	}
@@ -232,13 +238,14 @@ static int connect_in(const char *dir, const char *name, int *ret_fd, struct pai
 static int connect_any(const char *name, int *ret_fd, struct pai_err *err)
 {
 	pai_auto_free char *dir = NULL;
+	char shared[64];
 	int r = pai_runtime_dir(&dir, err);
 
-	r = r < 0 ? r : connect_in(dir, name, ret_fd, err);
+	r = r < 0 ? r : connect_in(dir, name, NULL, ret_fd, err);
 	if (r == 0) {
 		/* Also for root, whose daemon may have been started before /run/user/0 was there.
 		 * Closed to the caller: as good as absent. */
-		r = connect_in(ROOT_RUNTIME_DIR, name, ret_fd, err);
+		r = connect_in(pai_shared_dir(0, shared), name, NULL, ret_fd, err);
 		r = r == -EACCES ? 0 : r;
 	}
 	return r;
@@ -282,10 +289,28 @@ static int connect_soon(const char *name, int *ret_fd, struct pai_err *err)
 	return r;
 }
 
+/* Another user's, who has named the caller in control_uid=. */
+static int find_shared(const struct pai_client_target *t, int *ret_fd, struct pai_err *err)
+{
+	char dir[64];
+	int r = connect_in(pai_shared_dir(*t->owner, dir), t->daemon, t->owner, ret_fd, err);
+
+	return r < 0   ? r
+	       : r > 0 ? 0
+		       : pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
+			     "uid %u runs no daemon named '%s' for others (-o control_uid=%u)",
+			     (unsigned)*t->owner, t->daemon, (unsigned)geteuid());
+}
+
 static int find_daemon(const struct pai_client_target *t, int *ret_fd, struct pai_err *err)
 {
 	char running[80];
-	int r = connect_soon(t->daemon, ret_fd, err);
+	int r;
+
+	if (t->owner) {
+		return find_shared(t, ret_fd, err);
+	}
+	r = connect_soon(t->daemon, ret_fd, err);
 
 	if (r == 0 && t->start) {
 		int started = pai_daemon_start(t->daemon, pai_deadline_in(START_MS), err);
@@ -470,7 +495,7 @@ void pai_client_running(char *ret, size_t size)
 		}
 		entry->d_name[len - 5] = '\0';
 		/* A socket that a killed daemon left behind has nobody behind it. */
-		if (connect_in(path, entry->d_name, &fd, PAI_ERR_IGNORED()) == 1) {
+		if (connect_in(path, entry->d_name, NULL, &fd, PAI_ERR_IGNORED()) == 1) {
 			(void)close(fd);
 			at += (size_t)snprintf(
 			    ret + at, size - at, "%s%s", at ? ", " : "", entry->d_name);

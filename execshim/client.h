@@ -26,6 +26,7 @@ struct pai_client;
 struct pai_client_target {
 	const char *program; /* for the daemon's log: "pai-exec" */
 	const char *daemon;  /* its instance name */
+	const uid_t *owner;  /* the user whose daemon it is; NULL: the caller or root */
 	const char *dev;     /* the mount the caller stands on, "major:minor"; NULL: none */
 	bool start;          /* start `paifs --no-mount` when none of that name runs */
 };

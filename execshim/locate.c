@@ -323,12 +323,12 @@ static int working_directory(char **ret, struct pai_err *err)
 	return *ret ? 0 : pai_err_no_memory(err);
 }
 
-int pai_locate_cwd(struct pai_place *ret, struct pai_err *err)
+int pai_locate_cwd(uid_t uid, struct pai_place *ret, struct pai_err *err)
 {
 	pai_auto_fd int dot = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	pai_auto_buf struct pai_buf table = PAI_BUF_INIT(MOUNT_TABLE_MAX);
 	pai_auto_free char *cwd = NULL;
-	struct pai_locate_input in = {.uid = geteuid()};
+	struct pai_locate_input in = {.uid = uid};
 	int r;
 
 	if (dot < 0) {

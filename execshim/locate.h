@@ -27,9 +27,10 @@ struct pai_place {
 };
 void pai_place_fini(struct pai_place *p);
 
-/* 1: *ret is filled. 0: not in a mount of ours. INPUT: in one, but in no session that can be named;
- * PROTOCOL: the mount is not to be believed. */
-int pai_locate_cwd(struct pai_place *ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* uid: whose mounts are believed, beside root's: the caller's, or who the caller has named.
+ * 1: *ret is filled. 0: not in a mount of ours. SYS EACCES: in one of somebody else's. INPUT: in
+ * one, but in no session that can be named; PROTOCOL: the mount is not to be believed. */
+int pai_locate_cwd(uid_t uid, struct pai_place *ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* The environment that the working directory belongs to, alive or gone, as the daemon tells it; ""
  * for a session's top, which outlives them. It waits for the daemon: ask one that has just
  * answered, for a place that stands_in. */

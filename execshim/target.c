@@ -1,6 +1,7 @@
 #include "execshim/target.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,11 +82,55 @@ static const char *unnamed_daemon(char room[PAI_DAEMON_NAME_MAX + 1])
 		   : DEFAULT_DAEMON;
 }
 
+/* A user's name or number. */
+static int find_user(const char *user, uid_t *ret, struct pai_err *err)
+{
+	char memory[4096];
+	struct passwd pw;
+	struct passwd *found = NULL;
+
+	if (*user && user[strspn(user, "0123456789")] == '\0' && strlen(user) < 10) {
+		*ret = (uid_t)strtoul(user, NULL, 10);
+		return 0;
+	}
+	if (getpwnam_r(user, &pw, memory, sizeof(memory), &found) != 0 || !found) {
+		return pai_err_set(
+		    err, PAI_E_INPUT, "-n NAME@'%s': expected a user's name or number", user);
+	}
+	*ret = found->pw_uid;
+	return 0;
+}
+
+/* "NAME" or "NAME@USER". */
+static int split_daemon(const char *given, struct pai_target *t, char name[PAI_DAEMON_NAME_MAX + 1],
+    struct pai_err *err)
+{
+	const char *at = strchr(given, '@');
+	size_t len = at ? (size_t)(at - given) : strlen(given);
+
+	(void)snprintf(name, PAI_DAEMON_NAME_MAX + 1, "%.*s", (int)len, given);
+	if (len > PAI_DAEMON_NAME_MAX || !pai_daemon_name_ok(name)) {
+		return pai_err_set(err, PAI_E_INPUT,
+		    "-n '%s': a daemon's name has 1-%d letters, digits, '.', '_', '-'; another "
+		    "user's is NAME@USER",
+		    given, PAI_DAEMON_NAME_MAX);
+	}
+	if (at && find_user(at + 1, &t->owner, err) < 0) {
+		return -err->errnum;
+	}
+	t->is_others = at && t->owner != geteuid();
+	return 0;
+}
+
 static int fill(const struct pai_target_options *o, struct pai_target *t, struct pai_err *err)
 {
-	char only[PAI_DAEMON_NAME_MAX + 1];
+	char only[PAI_DAEMON_NAME_MAX + 1], given[PAI_DAEMON_NAME_MAX + 1];
 	const char *dir = o->dir;
-	int r;
+	int r = o->daemon ? split_daemon(o->daemon, t, given, err) : 0;
+
+	if (r < 0) {
+		return r;
+	}
 
 	if (dir && is_local_dir(dir)) {
 		if (chdir(dir) < 0) {
@@ -93,18 +138,18 @@ static int fill(const struct pai_target_options *o, struct pai_target *t, struct
 		}
 		dir = NULL;
 	}
-	r = pai_locate_cwd(&t->place, err);
+	r = pai_locate_cwd(t->is_others ? t->owner : geteuid(), &t->place, err);
+	if (r == -EACCES && o->daemon) {
+		/* Whose mount that is says nothing about the daemon that was named. */
+		*err = (struct pai_err)PAI_ERR_INIT;
+		r = 0;
+	}
 	if (r < 0) {
 		return r;
 	}
 	t->by_mount = r > 0;
-	if (o->daemon && !pai_daemon_name_ok(o->daemon)) {
-		return pai_err_set(err, PAI_E_INPUT,
-		    "-n '%s': a daemon's name has 1-%d letters, digits, '.', '_', '-'", o->daemon,
-		    PAI_DAEMON_NAME_MAX);
-	}
 	if (o->daemon || !t->by_mount) {
-		set_daemon(t, o->daemon ? o->daemon : unnamed_daemon(only));
+		set_daemon(t, o->daemon ? given : unnamed_daemon(only));
 	}
 	r = o->key ? set_key(t, o->key, err) : 0;
 	r = r < 0 || !dir ? r : set_dir(t, dir, err);
@@ -134,8 +179,9 @@ int pai_target_open(const struct pai_target *t, const char *program, bool start,
 	const struct pai_client_target target = {
 	    .program = program,
 	    .daemon = t->place.daemon,
+	    .owner = t->is_others ? &t->owner : NULL,
 	    .dev = t->by_mount ? t->place.dev : NULL,
-	    .start = start && !t->by_mount,
+	    .start = start && !t->by_mount && !t->is_others,
 	};
 
 	return pai_client_open(&target, ret, err);

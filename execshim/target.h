@@ -10,12 +10,14 @@
 
 struct pai_target_options {
 	const char *key;    /* -s, or NULL */
-	const char *daemon; /* -n, or NULL */
+	const char *daemon; /* -n: NAME, or NAME@USER for another user's; or NULL */
 	const char *dir;    /* -C, or NULL: a local path into a mount, or a sandbox path */
 };
 struct pai_target {
 	struct pai_place place; /* daemon always; key "" when neither given nor stood in */
 	bool by_mount;          /* place.dev is to be compared, and no daemon to be started */
+	bool is_others;         /* of `owner`, who must have named the caller in control_uid= */
+	uid_t owner;
 };
 void pai_target_fini(struct pai_target *t);
 

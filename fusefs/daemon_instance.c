@@ -89,21 +89,58 @@ int pai_instance_take(const char *name, struct pai_instance *ret, struct pai_err
 	return 0;
 }
 
+/* The name among this user's shared ones: another runtime directory may have a daemon of it too. */
+static int take_shared(struct pai_instance *i, struct pai_err *err)
+{
+	pai_auto_free char *lock_path = NULL;
+	pai_auto_free char *path = NULL;
+	const char *file = strrchr(i->socket_path, '/') + 1;
+	int name_len = (int)(strlen(file) - strlen(".sock"));
+	char dir[64], name[128];
+
+	if (pai_shared_dir_make(err) < 0) {
+		return pai_err_wrap(err, "control_uid");
+	}
+	if (asprintf(&path, "%s/%s", pai_shared_dir(geteuid(), dir), file) < 0) {
+		path = NULL;
+		return pai_err_no_memory(err);
+	}
+	if (strcmp(path, i->socket_path) == 0) {
+		return 0;
+	}
+	(void)snprintf(name, sizeof(name), "%.*s", name_len, file);
+	if (asprintf(&lock_path, "%s/%s.lock", dir, name) < 0) {
+		lock_path = NULL;
+		return pai_err_no_memory(err);
+	}
+	if (lock(name, lock_path, &i->shared_lock_fd, err) < 0) {
+		return -err->errnum;
+	}
+	i->shared_path = PAI_TAKE(path);
+	return 0;
+}
+
 int pai_instance_listen(struct pai_instance *i, bool is_shared, int *ret_fd, struct pai_err *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const char *path = address.sun_path;
+	const char *final;
 	pai_auto_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0) {
 		return pai_err_sys(err, "control socket");
 	}
+	if (is_shared && take_shared(i, err) < 0) {
+		return -err->errnum;
+	}
+	final = i->shared_path ? i->shared_path : i->socket_path;
 	/* It gets its name when it listens: who finds it is not refused. */
-	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s" SUFFIX, i->socket_path);
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s" SUFFIX, final);
 	if ((unlink(path) < 0 && errno != ENOENT) ||
 	    bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    chmod(path, is_shared ? 0666 : 0600) < 0 || listen(fd, BACKLOG) < 0 ||
-	    rename(path, i->socket_path) < 0) {
+	    rename(path, final) < 0 ||
+	    (final != i->socket_path && symlink(final, i->socket_path) < 0)) {
 		return pai_err_sys(err, "control socket '%s'", i->socket_path);
 	}
 	*ret_fd = PAI_TAKE_FD(fd);
@@ -115,7 +152,12 @@ void pai_instance_leave(struct pai_instance *i)
 	if (i->socket_path) {
 		(void)unlink(i->socket_path);
 	}
+	if (i->shared_path) {
+		(void)unlink(i->shared_path);
+	}
 	free(PAI_TAKE(i->socket_path));
+	free(PAI_TAKE(i->shared_path));
 	pai_auto_fd_p(&i->lock_fd);
-	i->lock_fd = -1;
+	pai_auto_fd_p(&i->shared_lock_fd);
+	i->lock_fd = i->shared_lock_fd = -1;
 }

@@ -72,7 +72,7 @@ const struct pai_option pai_option_table[] = {
     {"helper", PAI_OPTION_CHOICE, false, AT(helper), helper_values,
 	"off: nothing but the provider's own calls"},
     {"control_uid", PAI_OPTION_UIDS, false, AT(control_uids), NULL,
-	"another user who may use the control socket; may be repeated"},
+	"another user who may do here what you may (pai -n NAME@YOU); may be repeated"},
     {"log_arguments", PAI_OPTION_FLAG, false, AT(log_arguments), NULL,
 	"the ledger keeps whole command lines"},
     {"log", PAI_OPTION_PATH, false, AT(log_path), NULL, "append the log to this file"},

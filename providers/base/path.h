@@ -7,6 +7,7 @@
 #define PAI_BASE_PATH_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "providers/base/err.h"
 
@@ -24,14 +25,18 @@ char *pai_path_join(const char *dir, const char *name);
  * descriptor of the last directory. mode is for the ones that are made. */
 int pai_mkdir_beneath(
     int dirfd, const char *rel, unsigned mode, int *ret_fd, struct pai_err *err) PAI_WARN_UNUSED;
-/* The per-user directories of ours, made 0700 and checked (owner, mode, not a link) through an open
- * descriptor. Each returns a path the caller frees.
- *   state    $XDG_STATE_HOME/paifs or ~/.local/state/paifs; root without HOME: /var/lib/paifs
- *   runtime  $XDG_RUNTIME_DIR/paifs, /run/user/UID/paifs, for root /run/paifs, else a 0700
- *            directory of ours in /tmp
- *   config   $XDG_CONFIG_HOME/paifs or ~/.config/paifs; never made, may not exist */
+/* The per-user directories of ours, made 0700 (a runtime one that is shared: 0711) and checked
+ * (owner, mode, not a link) through an open descriptor. Each returns a path the caller frees. state
+ * $XDG_STATE_HOME/paifs or ~/.local/state/paifs; root without HOME: /var/lib/paifs runtime
+ * $XDG_RUNTIME_DIR/paifs, /run/user/UID/paifs, for root /run/paifs, else a 0700 directory of ours
+ * in /tmp config   $XDG_CONFIG_HOME/paifs or ~/.config/paifs; never made, may not exist */
 int pai_state_dir(char **ret, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_runtime_dir(char **ret, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_config_dir(char **ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* Where sockets of this user's lie that others may use too: /run/paifs for root, else
+ * /tmp/paifs-UID. Whoever connects there must compare the peer's uid: the name proves nothing. */
+const char *pai_shared_dir(uid_t uid, char ret[64]);
+/* Makes the caller's: 0711, nobody else's, not a link. */
+int pai_shared_dir_make(struct pai_err *err) PAI_WARN_UNUSED;
 
 #endif

@@ -10,6 +10,9 @@
 
 #include "providers/base/auto.h"
 
+/* To connect to a socket whose name one knows; its own mode and its daemon say who may. */
+#define SHARED_MAY 0011
+
 /* A variable of the XDG specification counts only when it is absolute. */
 static const char *absolute_env(const char *name)
 {
@@ -36,8 +39,9 @@ static int make_parents(char *path, struct pai_err *err)
 	return 0;
 }
 
-/* Makes the directory 0700 and proves by descriptor that it is ours alone and not a link. */
-static int make_private(const char *path, struct pai_err *err)
+/* Makes the directory 0700 and proves by descriptor that it is ours alone and not a link; others
+ * may reach what they know by name with the bits of `may` and no more. */
+static int make_private(const char *path, mode_t may, struct pai_err *err)
 {
 	pai_auto_fd int fd = -1;
 	struct stat st;
@@ -52,7 +56,7 @@ static int make_private(const char *path, struct pai_err *err)
 	if (fstat(fd, &st) < 0) {
 		return pai_err_sys(err, "stat '%s'", path);
 	}
-	if (st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
+	if (st.st_uid != geteuid() || (st.st_mode & 077 & ~may) != 0) {
 		return pai_err_errno(err, EPERM,
 		    "'%s' must belong to uid %u with mode 0700, not to uid %u with mode %04o", path,
 		    (unsigned)geteuid(), (unsigned)st.st_uid, (unsigned)(st.st_mode & 07777));
@@ -61,7 +65,7 @@ static int make_private(const char *path, struct pai_err *err)
 }
 
 /* Takes `take_path`. */
-static int finish(char *take_path, char **ret, struct pai_err *err)
+static int finish(char *take_path, mode_t may, char **ret, struct pai_err *err)
 {
 	pai_auto_free char *path = take_path;
 	int r;
@@ -70,7 +74,7 @@ static int finish(char *take_path, char **ret, struct pai_err *err)
 		return pai_err_no_memory(err);
 	}
 	r = make_parents(path, err);
-	r = r < 0 ? r : make_private(path, err);
+	r = r < 0 ? r : make_private(path, may, err);
 	if (r == 0) {
 		*ret = PAI_TAKE(path);
 	}
@@ -108,7 +112,7 @@ int pai_state_dir(char **ret, struct pai_err *err)
 	if (!path && geteuid() != 0) {
 		return pai_err_set(err, PAI_E_INPUT, "neither XDG_STATE_HOME nor HOME is set");
 	}
-	return finish(path ? path : strdup("/var/lib/paifs"), ret, err);
+	return finish(path ? path : strdup("/var/lib/paifs"), 0, ret, err);
 }
 
 int pai_config_dir(char **ret, struct pai_err *err)
@@ -151,10 +155,30 @@ int pai_runtime_dir(char **ret, struct pai_err *err)
 		n = asprintf(&path, "%s/paifs", xdg);
 	} else if (is_own_dir(run_user)) {
 		n = asprintf(&path, "%s/paifs", run_user);
-	} else if (uid == 0) {
-		n = asprintf(&path, "/run/paifs");
 	} else {
-		n = asprintf(&path, "/tmp/paifs-%u", uid);
+		path = strdup(pai_shared_dir(uid, run_user));
+		n = 0;
 	}
-	return finish(n < 0 ? NULL : path, ret, err);
+	return finish(n < 0 ? NULL : path, SHARED_MAY, ret, err);
+}
+
+const char *pai_shared_dir(uid_t uid, char ret[64])
+{
+	if (uid == 0) {
+		(void)snprintf(ret, 64, "/run/paifs");
+	} else {
+		(void)snprintf(ret, 64, "/tmp/paifs-%u", (unsigned)uid);
+	}
+	return ret;
+}
+
+int pai_shared_dir_make(struct pai_err *err)
+{
+	char path[64];
+	int r = make_private(pai_shared_dir(geteuid(), path), SHARED_MAY, err);
+
+	if (r == 0 && chmod(path, 0700 | SHARED_MAY) < 0) {
+		r = pai_err_sys(err, "chmod '%s'", path);
+	}
+	return r;
 }

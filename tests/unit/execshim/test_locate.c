@@ -181,18 +181,18 @@ Test(locate, a_working_directory_elsewhere_may_be_gone_or_deep)
 	long_name[200] = '\0';
 	cr_assert_not_null(mkdtemp(dir));
 	cr_assert_eq(chdir(dir), 0);
-	cr_assert_eq(pai_locate_cwd(&p, &err), 0);
+	cr_assert_eq(pai_locate_cwd(geteuid(), &p, &err), 0);
 	for (int i = 0; i < 25; i++) {
 		cr_assert_eq(mkdir(long_name, 0700), 0);
 		cr_assert_eq(chdir(long_name), 0);
 	}
-	cr_assert_eq(pai_locate_cwd(&p, &err), 0, "%s", err.msg);
+	cr_assert_eq(pai_locate_cwd(geteuid(), &p, &err), 0, "%s", err.msg);
 	for (int i = 0; i < 25; i++) {
 		cr_assert_eq(chdir(".."), 0);
 		cr_assert_eq(rmdir(long_name), 0);
 	}
 	cr_assert_eq(rmdir(dir), 0);
-	cr_assert_eq(pai_locate_cwd(&p, &err), 0, "%s", err.msg);
+	cr_assert_eq(pai_locate_cwd(geteuid(), &p, &err), 0, "%s", err.msg);
 	cr_assert_not(pai_locate_is_ours("/tmp"));
 	cr_assert_not(pai_locate_is_ours("/no/such"));
 }
