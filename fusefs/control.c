@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -46,6 +47,19 @@ int pai_control_submit(struct pai_control *c, pai_work_fn fn, void *arg)
 
 /* --- accepting --- */
 
+/* Half of the descriptors are for what the clients ask for: one that can't be served waits to be
+ * accepted, and is not turned away in the middle. */
+static size_t conns_max(void)
+{
+	struct rlimit files;
+	size_t half = CONNS_MAX;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / 2 < half) {
+		half = (size_t)files.rlim_cur / 2;
+	}
+	return half;
+}
+
 static void pause_accepting(struct pai_control *c)
 {
 	pai_loop_io_set(c->listen_io, 0);
@@ -70,7 +84,7 @@ static void on_listen(void *arg, uint32_t events)
 		struct pai_err err = PAI_ERR_INIT;
 		int fd = -1;
 
-		if (c->conn_count >= CONNS_MAX) {
+		if (c->conn_count >= c->conns_max) {
 			pause_accepting(c);
 			return;
 		}
@@ -240,6 +254,7 @@ int pai_control_new(const struct pai_control_config *config, int take_listen_fd,
 	}
 	c->config = *config;
 	c->listen_fd = take_listen_fd;
+	c->conns_max = conns_max();
 	LIST_INIT(&c->conns);
 	(void)pthread_mutex_init(&c->lock, NULL);
 	(void)pthread_cond_init(&c->all_done, NULL);

@@ -27,7 +27,7 @@ struct pai_control {
 	struct pai_pool *pool;  /* what may wait for a provider */
 	struct pai_pool *quick; /* what reads local state only */
 	LIST_HEAD(, pai_conn) conns;
-	size_t conn_count;
+	size_t conn_count, conns_max;
 	bool is_closing;
 	/* Things that hold references to what the daemon frees after us: connections and commands.
 	 */

@@ -9,11 +9,13 @@
 
 /* poll() counts time awake only, deadlines count suspend too: look at the clock this often. */
 #define SLICE_MS 5000
+/* ... and at a token that could have no descriptor. */
+#define BLIND_SLICE_MS 20
 
 struct pai_cancel {
 	atomic_uint refs;
 	atomic_bool fired;
-	int fd;
+	atomic_int fd; /* -1 until somebody waits: most tokens are only looked at */
 };
 
 struct pai_cancel *pai_cancel_new(void)
@@ -23,10 +25,7 @@ struct pai_cancel *pai_cancel_new(void)
 	if (!c) {
 		return NULL;
 	}
-	c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (c->fd < 0) {
-		return NULL;
-	}
+	atomic_init(&c->fd, -1);
 	atomic_init(&c->refs, 1);
 	return PAI_TAKE(c);
 }
@@ -42,8 +41,17 @@ struct pai_cancel *pai_cancel_ref(struct pai_cancel *c)
 void pai_cancel_unref(struct pai_cancel *c)
 {
 	if (c && atomic_fetch_sub(&c->refs, 1) == 1) {
-		(void)close(c->fd);
+		if (c->fd >= 0) {
+			(void)close(c->fd);
+		}
 		free(c);
+	}
+}
+
+static void make_readable(int fd)
+{
+	if (fd >= 0) {
+		(void)!write(fd, &(uint64_t){1}, sizeof(uint64_t)); /* more than once is fine */
 	}
 }
 
@@ -51,9 +59,9 @@ void pai_cancel_fire(struct pai_cancel *c)
 {
 	int saved = errno;
 
+	/* Either this sees the descriptor, or who makes it sees this. */
 	if (!atomic_exchange(&c->fired, true)) {
-		/* Cannot fail: the counter is 0. */
-		(void)!write(c->fd, &(uint64_t){1}, sizeof(uint64_t));
+		make_readable(atomic_load(&c->fd));
 	}
 	errno = saved;
 }
@@ -63,9 +71,26 @@ bool pai_cancel_fired(const struct pai_cancel *c)
 	return c && atomic_load(&c->fired);
 }
 
-int pai_cancel_fd(const struct pai_cancel *c)
+int pai_cancel_fd(struct pai_cancel *c)
 {
-	return c ? c->fd : -1;
+	int none = -1;
+	int fd;
+
+	if (!c || atomic_load(&c->fd) >= 0) {
+		return c ? atomic_load(&c->fd) : -1;
+	}
+	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fd < 0) {
+		return -1;
+	}
+	if (!atomic_compare_exchange_strong(&c->fd, &none, fd)) {
+		(void)close(fd);
+		return none; /* another's, who was first */
+	}
+	if (atomic_load(&c->fired)) {
+		make_readable(fd);
+	}
+	return fd;
 }
 
 int pai_call_check(const struct pai_call *call, const char *what, struct pai_err *err)
@@ -84,10 +109,11 @@ static int poll_slice(
     const struct pai_call *call, struct pollfd *wanted, uint64_t until_ms, struct pai_err *err)
 {
 	struct pollfd fds[2] = {*wanted, {.fd = pai_cancel_fd(call->cancel), .events = POLLIN}};
+	int slice = call->cancel && fds[1].fd < 0 ? BLIND_SLICE_MS : SLICE_MS;
 	int timeout = pai_deadline_poll_ms(until_ms);
 
-	if (timeout < 0 || timeout > SLICE_MS) {
-		timeout = SLICE_MS;
+	if (timeout < 0 || timeout > slice) {
+		timeout = slice;
 	}
 	if (poll(fds, 2, timeout) < 0 && errno != EINTR) {
 		return pai_err_sys(err, "poll");

@@ -13,7 +13,7 @@
 
 struct pai_cancel;
 
-/* NULL without memory or descriptors. */
+/* NULL without memory. */
 struct pai_cancel *pai_cancel_new(void);
 struct pai_cancel *pai_cancel_ref(struct pai_cancel *c);
 void pai_cancel_unref(struct pai_cancel *c);
@@ -24,8 +24,9 @@ PAI_DEFINE_AUTO(struct pai_cancel, pai_cancel_unref)
 void pai_cancel_fire(struct pai_cancel *c);
 /* False for NULL. */
 bool pai_cancel_fired(const struct pai_cancel *c);
-/* Becomes readable when fired and stays so; -1 for NULL. Borrowed: never read or close it. */
-int pai_cancel_fd(const struct pai_cancel *c);
+/* Becomes readable when fired and stays so; -1 for NULL, or without descriptors. Borrowed: never
+ * read or close it. */
+int pai_cancel_fd(struct pai_cancel *c);
 
 /* What every blocking call of the contract is bounded by. */
 struct pai_call {

@@ -256,6 +256,9 @@ int pai_local_load_meta(int dir_fd, struct pai_local_meta *ret, struct pai_err *
 	pai_auto_fd int fd =
 	    openat(dir_fd, "meta.json", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+		return pai_err_sys(err, "meta.json");
+	}
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		return damaged(err, "it can't be opened as a file");
 	}

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <criterion/criterion.h>
 
@@ -28,6 +29,15 @@ Test(cancel, fires_once_and_stays)
 	cr_assert_eq(errno, 77, "signal handlers may call it");
 	cr_assert(pai_cancel_fired(c));
 	cr_assert(readable(pai_cancel_fd(c)));
+}
+
+Test(cancel, a_descriptor_that_is_asked_for_late_is_readable)
+{
+	pai_auto_cancel struct pai_cancel *c = pai_cancel_new();
+
+	pai_cancel_fire(c);
+	cr_assert(readable(pai_cancel_fd(c)));
+	cr_assert_eq(pai_cancel_fd(c), pai_cancel_fd(c));
 }
 
 Test(cancel, null_is_never_fired)
@@ -86,6 +96,26 @@ static void *fire(void *arg)
 {
 	pai_cancel_fire(arg);
 	return NULL;
+}
+
+/* A wait without a descriptor looks at the token often. */
+Test(cancel, works_without_descriptors)
+{
+	pai_auto_cancel struct pai_cancel *c = pai_cancel_new();
+	struct pai_call call = {.deadline_ms = pai_deadline_in(10000), .cancel = c};
+	struct rlimit none = {.rlim_cur = 3, .rlim_max = 1000};
+	struct pai_err err = PAI_ERR_INIT;
+	pthread_t thread;
+	int r;
+
+	cr_assert_not_null(c);
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	cr_assert_eq(pthread_create(&thread, NULL, fire, c), 0);
+	r = pai_call_sleep(&call, PAI_NO_DEADLINE, &err);
+	(void)pthread_join(thread, NULL);
+	none.rlim_cur = 1000; /* Criterion needs some */
+	(void)setrlimit(RLIMIT_NOFILE, &none);
+	cr_assert(r < 0 && err.code == PAI_E_CANCELLED, "%s", err.msg);
 }
 
 Test(cancel, another_thread_ends_a_wait, .timeout = 20)
