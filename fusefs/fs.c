@@ -99,8 +99,8 @@ int pai_fs_new(const struct pai_fs_options *options, struct pai_pool *pool, stru
 	fs->loop = fs_loop_new(fs);
 	fs->stop = pai_cancel_new();
 	fs->files = pai_pool_new("files", FILES_THREADS, FILES_QUEUED);
-	if (!fs->fsname || !fs->files || pai_cancel_fd(fs->stop) < 0 || !fs->notifier || !fs->loop ||
-	    fs_tables_init(fs) < 0 || make_root(fs) < 0) {
+	if (!fs->fsname || !fs->files || pai_cancel_fd(fs->stop) < 0 || !fs->notifier ||
+	    !fs->loop || fs_tables_init(fs) < 0 || make_root(fs) < 0) {
 		pai_fs_free(fs);
 		return pai_err_no_memory(err);
 	}

@@ -60,6 +60,9 @@ static const char *const upgrades[SCHEMA_VERSION] = {
 #define RECORD                                                                                     \
 	"key, state, sandbox_id, incarnation, generation, resets, created_ms, last_used_ms, "      \
 	"trusted"
+#define OF_KEY                                                                                     \
+	"SELECT id FROM events WHERE scope = ?1 AND key = ?4 AND id <= ?2 ORDER BY id LIMIT ?3"
+#define OLDEST "SELECT id FROM events WHERE id <= ?2 ORDER BY id LIMIT ?3"
 static const char *const statements[PAI_SQL_STATEMENTS] = {
     [PAI_SQL_BEGIN] = "BEGIN IMMEDIATE",
     [PAI_SQL_COMMIT] = "COMMIT",
@@ -100,6 +103,12 @@ static const char *const statements[PAI_SQL_STATEMENTS] = {
 	"c.stdin_bytes, c.stdout_bytes, c.stderr_bytes, c.spool "
 	"FROM events e LEFT JOIN commands c ON c.id = e.id WHERE e.scope = ?1 "
 	"AND (?2 IS NULL OR e.key = ?2) AND (?3 = 0 OR e.id < ?3) ORDER BY e.id DESC LIMIT ?4",
+    [PAI_SQL_OVER] = "SELECT id FROM events WHERE scope = ?1 AND key = ?2 "
+		     "ORDER BY id DESC LIMIT 1 OFFSET ?3",
+    [PAI_SQL_DROP_KEY_COMMANDS] = "DELETE FROM commands WHERE id IN (" OF_KEY ")",
+    [PAI_SQL_DROP_KEY_EVENTS] = "DELETE FROM events WHERE id IN (" OF_KEY ")",
+    [PAI_SQL_DROP_COMMANDS] = "DELETE FROM commands WHERE id IN (" OLDEST ")",
+    [PAI_SQL_DROP_EVENTS] = "DELETE FROM events WHERE id IN (" OLDEST ")",
 };
 
 /* --- statements --- */

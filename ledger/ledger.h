@@ -14,6 +14,10 @@
 
 struct pai_ledger;
 
+/* What the log keeps, roughly: of each key, and of all. The oldest go. */
+#define PAI_LEDGER_KEY_ROWS 10000
+#define PAI_LEDGER_ROWS 200000
+
 struct pai_ledger_command {
 	const char *key;
 	const struct pai_session_identity *identity;

@@ -62,7 +62,8 @@ static int op_add(struct pai_ledger *l, void *arg, struct pai_err *err)
 	}
 	(void)sqlite3_bind_text(stmt, 2, c->key, -1, SQLITE_STATIC);
 	(void)sqlite3_bind_int64(stmt, 3, c->started_ms + c->duration_ms);
-	return pai_ledger_run(stmt);
+	r = pai_ledger_run(stmt);
+	return r ? r : pai_ledger_prune(l, c->key);
 }
 
 int pai_ledger_command_add(

@@ -29,6 +29,11 @@ enum pai_ledger_sql {
 	PAI_SQL_USED,
 	PAI_SQL_LAST_COMMAND,
 	PAI_SQL_LOG,
+	PAI_SQL_OVER,
+	PAI_SQL_DROP_KEY_COMMANDS,
+	PAI_SQL_DROP_KEY_EVENTS,
+	PAI_SQL_DROP_COMMANDS,
+	PAI_SQL_DROP_EVENTS,
 	PAI_SQL_STATEMENTS
 };
 
@@ -66,6 +71,10 @@ int pai_ledger_perform(struct pai_ledger *l, bool writes, pai_ledger_op op, void
 /* One transaction for all of them: an op, `arg` is the first. */
 int pai_ledger_add_queued(struct pai_ledger *l, void *arg, struct pai_err *err);
 void pai_ledger_queued_free(struct pai_ledger_queued *list);
+
+/* After an insertion for `key`: takes away what is over the bounds, now and then. SQLITE_OK or an
+ * error. */
+int pai_ledger_prune(struct pai_ledger *l, const char *key);
 
 /* A statement, reset, with the scope bound to ?1 where it has one; NULL: sqlite3_errcode() says. */
 sqlite3_stmt *pai_ledger_sql(struct pai_ledger *l, enum pai_ledger_sql which);

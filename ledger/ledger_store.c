@@ -230,7 +230,8 @@ static int op_event(struct pai_ledger *l, void *arg, struct pai_err *err)
 	(void)sqlite3_bind_text(stmt, 6, q->identity->incarnation, -1, SQLITE_STATIC);
 	(void)sqlite3_bind_int64(stmt, 7, (sqlite3_int64)q->record.generation);
 	(void)sqlite3_bind_text(stmt, 8, q->detail, -1, SQLITE_STATIC);
-	return pai_ledger_run(stmt);
+	r = pai_ledger_run(stmt);
+	return r ? r : pai_ledger_prune(l, q->key);
 }
 
 static int op_trust(struct pai_ledger *l, void *arg, struct pai_err *err)

@@ -548,3 +548,59 @@ Test(ledger, queued_command_is_there_for_whoever_asks)
 	cr_assert_str_eq(last.sandbox_id, "four");
 	pai_ledger_close(other);
 }
+
+/* How many entries of the key there are, and the exit code of the oldest. */
+static size_t count_entries(struct pai_ledger *l, const char *key, int64_t *oldest)
+{
+	size_t count = 0, got;
+	int64_t before = 0;
+
+	do {
+		struct pai_json *log = NULL;
+		const struct pai_json *entry;
+		struct pai_err err = PAI_ERR_INIT;
+
+		cr_assert_eq(pai_ledger_log(l, key, 1000, before, &log, &err), 0, "%s", err.msg);
+		got = pai_json_count(log);
+		if (got > 0) {
+			entry = pai_json_at(log, got - 1);
+			before = pai_json_num(entry, "id", 0);
+			*oldest = pai_json_num(entry, "exitCode", -1);
+		}
+		count += got;
+		pai_json_free(log);
+	} while (got > 0);
+	return count;
+}
+
+/* Two keys in turn, so that neither is looked at by a rule of its ids; a third one stays whole. */
+Test(ledger, the_log_is_bounded_by_key)
+{
+	struct pai_ledger *l = open_as("a", NULL);
+	const int total = PAI_LEDGER_KEY_ROWS + 3000;
+	struct pai_session_identity last;
+	int64_t oldest = -1;
+	size_t count;
+
+	add_command(l, "quiet", "box", 77);
+	for (int i = 0; i < total; i++) {
+		char id[16];
+
+		(void)snprintf(id, sizeof(id), "%d", i);
+		add_by(pai_ledger_command_queue, l, "busy", id, i);
+		if (i < total / 10) {
+			add_by(pai_ledger_command_queue, l, "other", id, i);
+		}
+	}
+	pai_ledger_flush(l);
+	count = count_entries(l, "busy", &oldest);
+	cr_assert_geq(count, PAI_LEDGER_KEY_ROWS);
+	cr_assert_leq(count, PAI_LEDGER_KEY_ROWS + 1000);
+	cr_assert_eq((size_t)oldest, total - count, "the oldest went");
+	cr_assert(pai_ledger_last_command(l, "busy", &last));
+	cr_assert_eq(strtol(last.sandbox_id, NULL, 10), total - 1);
+	cr_assert_eq(count_entries(l, "other", &oldest), total / 10);
+	cr_assert_eq(count_entries(l, "quiet", &oldest), 1);
+	cr_assert_eq(oldest, 77);
+	pai_ledger_close(l);
+}
