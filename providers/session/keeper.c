@@ -69,17 +69,21 @@ static void renew_job(void *arg)
 {
 	struct pai_env *e = arg;
 	struct pai_sessions *m = e->session->m;
-	struct pai_call call = {.deadline_ms = pai_deadline_in(BACKGROUND_MS)};
+	struct pai_call call = {
+	    .deadline_ms = pai_deadline_in(BACKGROUND_MS), .cancel = m->closing};
 	struct pai_err err = PAI_ERR_INIT;
 
 	if (pai_env_renew(e, &call, &err) < 0) {
-		if (err.code == PAI_E_NOT_FOUND) {
+		if (pai_cancel_fired(m->closing)) {
+			pai_log_debug("session", "%s: lifetime not renewed", e->session->key);
+		} else if (err.code == PAI_E_NOT_FOUND) {
 			pai_session_lost(e->session, e, err.msg);
 		} else {
 			pai_log_warn(
 			    "session", "%s: lifetime not renewed: %s", e->session->key, err.msg);
 		}
 	}
+	e->is_renewing = false;
 	pai_env_unref(e);
 	pai_sessions_leave(m);
 }
@@ -92,9 +96,12 @@ static void look(struct pai_sessions *m)
 	for (size_t i = 0; all && i < count; i++) {
 		struct pai_env *e = pai_session_current(all[i]);
 
-		if (e && is_due(e) &&
-		    pai_sessions_submit(m, renew_job, e, PAI_ERR_IGNORED()) == 0) {
-			e = NULL;
+		if (e && is_due(e) && !atomic_exchange(&e->is_renewing, true)) {
+			if (pai_sessions_submit_renewal(m, renew_job, e, PAI_ERR_IGNORED()) == 0) {
+				e = NULL;
+			} else {
+				e->is_renewing = false;
+			}
 		}
 		pai_env_unref(e);
 		pai_session_unref(all[i]);

@@ -16,6 +16,7 @@
 #define CREATE_TIMEOUT_MS (120 * 1000)
 /* Creations at once; more wait their turn, each within the deadline of who asked. */
 #define MAKERS 32
+#define RENEWERS 64 /* each at most 30 s at a call that is not answered */
 #define MAKERS_QUEUE 4096
 /* Listed sandboxes that become known keys: a hostile list may not fill the store. */
 #define DISCOVER_MAX 10000
@@ -45,19 +46,38 @@ void pai_sessions_leave(struct pai_sessions *m)
 	(void)pthread_mutex_unlock(&m->lock);
 }
 
+/* Under the lock: the close takes the pools away. */
+static int submit_locked(
+    struct pai_sessions *m, struct pai_pool *pool, pai_work_fn fn, void *arg, struct pai_err *err)
+{
+	int r = pool ? pai_pool_submit(pool, fn, arg) : -ESHUTDOWN;
+
+	m->admitted += r == 0;
+	return r == 0 ? 0
+		      : pai_err_unavailable(err, PAI_REASON_BACKEND, NULL,
+			    r == -EAGAIN ? "too many calls are under way"
+					 : "the session manager is closing");
+}
+
 int pai_sessions_submit(struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err)
 {
 	int r;
 
-	/* Under the lock: the close takes the pool away. */
 	(void)pthread_mutex_lock(&m->lock);
-	r = m->makers ? pai_pool_submit(m->makers, fn, arg) : -ESHUTDOWN;
-	m->admitted += r == 0;
+	r = submit_locked(m, m->makers, fn, arg, err);
 	(void)pthread_mutex_unlock(&m->lock);
-	return r == 0 ? 0
-		      : pai_err_unavailable(err, PAI_REASON_BACKEND, NULL,
-			    r == -EAGAIN ? "too many sandboxes are being made"
-					 : "the session manager is closing");
+	return r;
+}
+
+int pai_sessions_submit_renewal(
+    struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err)
+{
+	int r;
+
+	(void)pthread_mutex_lock(&m->lock);
+	r = submit_locked(m, m->renewers, fn, arg, err);
+	(void)pthread_mutex_unlock(&m->lock);
+	return r;
 }
 
 /* --- life --- */
@@ -68,6 +88,7 @@ static void free_manager(struct pai_sessions *m)
 		pai_provider_free(m->provider);
 	}
 	pai_store_free(m->store);
+	pai_cancel_unref(m->closing);
 	pai_told_fini(&m->told);
 	pai_create_options_fini(&m->create);
 	free(m->key_metadata);
@@ -159,10 +180,14 @@ int pai_sessions_new(struct pai_provider *take_provider, struct pai_store *take_
 	r = configure(m, options, lock_dir, err);
 	if (r == 0) {
 		m->makers = pai_pool_new("make", MAKERS, MAKERS_QUEUE);
-		r = m->makers ? pai_sessions_keeper_start(m, err) : pai_err_no_memory(err);
+		m->renewers = pai_pool_new("renew", RENEWERS, MAKERS_QUEUE);
+		m->closing = pai_cancel_new();
+		r = m->makers && m->renewers && m->closing ? pai_sessions_keeper_start(m, err)
+							   : pai_err_no_memory(err);
 	}
 	if (r < 0) {
 		pai_pool_free(m->makers);
+		pai_pool_free(m->renewers);
 		free_manager(m);
 		return r;
 	}
@@ -218,11 +243,13 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 	struct pai_call call = {.deadline_ms = deadline_ms};
 	struct pai_err err = PAI_ERR_INIT;
 	struct pai_pool *makers;
+	struct pai_pool *renewers;
 	int r = 0;
 
 	if (!m) {
 		return;
 	}
+	pai_cancel_fire(m->closing);
 	(void)pthread_mutex_lock(&m->lock);
 	m->is_closing = true;
 	while (r == 0 && m->admitted > 0) {
@@ -233,10 +260,13 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 	}
 	makers = m->makers;
 	m->makers = NULL;
+	renewers = m->renewers;
+	m->renewers = NULL;
 	(void)pthread_mutex_unlock(&m->lock);
 	pai_sessions_keeper_stop(m);
 	cancel_jobs(m);
 	pai_pool_free(makers);
+	pai_pool_free(renewers);
 	detach_all(m);
 	pai_sessions_unref(m);
 }

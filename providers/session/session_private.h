@@ -48,6 +48,7 @@ struct pai_env {
 	bool replaced;
 	uint64_t attach_number; /* which attachment of its session */
 	void *user;
+	atomic_bool is_renewing;   /* by the keeper */
 	atomic_bool revoked, told; /* told: some use has reported the replacement */
 	atomic_int busy;
 	atomic_uint_least64_t renewed_ms; /* 0: not by us yet */
@@ -104,8 +105,10 @@ struct pai_sessions {
 
 	struct pai_provider *provider;
 	struct pai_store *store;
-	struct pai_pool *pool;   /* borrowed */
-	struct pai_pool *makers; /* creations: those who wait for one may fill `pool` */
+	struct pai_pool *pool;      /* borrowed */
+	struct pai_pool *makers;    /* creations: those who wait for one may fill `pool` */
+	struct pai_pool *renewers;  /* the keeper's: creations that hang may fill `makers` */
+	struct pai_cancel *closing; /* fired by the close: renewals are not waited for */
 	struct pai_session_listener listener;
 	struct pai_create_options create;
 	uint64_t keepalive_ttl_ms, create_timeout_ms, timeout_ms;
@@ -124,6 +127,8 @@ int pai_sessions_enter(struct pai_sessions *m, struct pai_err *err) PAI_WARN_UNU
 void pai_sessions_leave(struct pai_sessions *m);
 /* On the manager's own threads, for who has entered, also while closing: fn leaves at its end. */
 int pai_sessions_submit(
+    struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_sessions_submit_renewal(
     struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_sessions_unref(struct pai_sessions *m);
 /* Every session there is, references; free() the array after unref of each. NULL without memory. */

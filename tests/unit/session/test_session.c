@@ -513,6 +513,78 @@ Test(session, a_use_renews_what_was_renewed_long_ago)
 	cr_assert_eq(w.fake.calls[FAKE_KEEP_ALIVE], 2);
 }
 
+static void hold_busy(struct pai_session **s, struct pai_env **e, const char *key)
+{
+	struct pai_call call = soon();
+	struct pai_err err = PAI_ERR_INIT;
+
+	*s = handle_of(w.m, key);
+	*e = NULL;
+	cr_assert_eq(pai_session_acquire(*s, 0, NULL, &call, e, &err), 0, "%s", err.msg);
+	pai_env_busy(*e, 1);
+}
+
+static void let_go(struct pai_session *s, struct pai_env *e)
+{
+	pai_env_busy(e, -1);
+	pai_env_unref(e);
+	pai_session_unref(s);
+}
+
+#define MAKERS 32 /* creations that the manager has under way at a time */
+#define CREATIONS (MAKERS + 8)
+
+Test(session, creations_that_hang_hold_up_no_renewal)
+{
+	struct pai_session *s;
+	struct pai_env *e;
+	int before;
+
+	world_stop(&w);
+	w.options.create_timeout_ms = 10 * 60 * 1000;
+	world_start(&w);
+	hold_busy(&s, &e, "k");
+	fake_set(&w.fake, &w.fake.hold[FAKE_CREATE], true);
+	for (int i = 0; i < CREATIONS; i++) {
+		struct pai_call call = {.deadline_ms = pai_deadline_in(5)};
+		struct pai_err err = PAI_ERR_INIT;
+		struct pai_env *none = NULL;
+		struct pai_session *other;
+		char key[16];
+
+		(void)snprintf(key, sizeof(key), "other-%d", i);
+		other = handle_of(w.m, key);
+		cr_assert_lt(pai_session_acquire(other, 0, NULL, &call, &none, &err), 0);
+		pai_session_unref(other);
+	}
+	cr_assert(fake_wait(&w.fake, FAKE_CREATE, 1 + MAKERS));
+	before = fake_count(&w.fake, FAKE_KEEP_ALIVE);
+	pai_clock_advance_for_test(3 * 60 * 1000);
+	pai_env_busy(e, -1);
+	pai_env_busy(e, 1); /* has the keeper look */
+	cr_assert(fake_wait(&w.fake, FAKE_KEEP_ALIVE, before + 1));
+	fake_set(&w.fake, &w.fake.hold[FAKE_CREATE], false);
+	let_go(s, e);
+}
+
+Test(session, a_renewal_that_hangs_does_not_hold_up_the_close, .timeout = 10)
+{
+	struct pai_session *s;
+	struct pai_env *e;
+	int before;
+
+	hold_busy(&s, &e, "k");
+	fake_set(&w.fake, &w.fake.hold[FAKE_KEEP_ALIVE], true);
+	before = fake_count(&w.fake, FAKE_KEEP_ALIVE);
+	pai_clock_advance_for_test(3 * 60 * 1000);
+	pai_env_busy(e, -1);
+	pai_env_busy(e, 1); /* has the keeper look */
+	cr_assert(fake_wait(&w.fake, FAKE_KEEP_ALIVE, before + 1));
+	/* It would go on for half a minute. */
+	pai_sessions_close(PAI_TAKE(w.m), pai_deadline_in(20000));
+	let_go(s, e);
+}
+
 Test(session, a_busy_environment_is_renewed_in_the_background)
 {
 	struct pai_session *s = handle_of(w.m, "k");
