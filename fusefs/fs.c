@@ -260,6 +260,7 @@ static int session_args(struct pai_fs *fs, struct fuse_args *args)
 	const struct pai_fs_options *o = &fs->options;
 	char fsname[300];
 	const char *flags[] = {
+	    o->read_only ? "ro" : "rw",
 	    o->allow_other ? "allow_other" : NULL,
 	    o->default_permissions ? "default_permissions" : NULL,
 	    o->exec ? "exec" : "noexec",
