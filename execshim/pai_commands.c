@@ -77,9 +77,9 @@ static int session_of(
 		    err, PAI_E_INPUT, "a session is named once: '%s' or -s '%s'", given, a->key);
 	}
 	if (given) {
-		r = pai_key_check(given, err);
+		r = pai_target_check_key(given, err);
 		if (r < 0) {
-			return pai_err_wrap(err, "session key '%s'", given);
+			return r;
 		}
 		(void)snprintf(ret, PAI_KEY_MAX + 1, "%s", given);
 		return 0;
@@ -411,9 +411,8 @@ static int cmd_kill(const struct pai_args *a, struct pai_err *err)
 		r = kill_one(a, "key", a->key, err);
 	}
 	for (size_t i = 0; i < a->word_count && r == 0; i++) {
-		r = pai_key_check(a->words[i], err);
-		r = r < 0 ? pai_err_wrap(err, "session key '%s'", a->words[i])
-			  : kill_one(a, "key", a->words[i], err);
+		r = pai_target_check_key(a->words[i], err);
+		r = r < 0 ? r : kill_one(a, "key", a->words[i], err);
 	}
 	return r;
 }

@@ -11,6 +11,7 @@
 #include "providers/base/path.h"
 
 #define DEFAULT_DAEMON "default"
+#define KEY_SHOWN_BYTES 64
 
 void pai_target_fini(struct pai_target *t)
 {
@@ -23,12 +24,20 @@ static bool is_local_dir(const char *dir)
 	return dir[0] == '/' && !pai_path_in_workspace(dir) && pai_locate_is_ours(dir);
 }
 
-static int set_key(struct pai_target *t, const char *key, struct pai_err *err)
+int pai_target_check_key(const char *key, struct pai_err *err)
 {
 	int r = pai_key_check(key, err);
 
+	/* One that is far too long may not push out of the message what is wrong with it. */
+	return r < 0 ? pai_err_wrap(err, "session key '%.*s'", KEY_SHOWN_BYTES, key) : 0;
+}
+
+static int set_key(struct pai_target *t, const char *key, struct pai_err *err)
+{
+	int r = pai_target_check_key(key, err);
+
 	if (r < 0) {
-		return pai_err_wrap(err, "session key '%s'", key);
+		return r;
 	}
 	if (t->place.cwd && strcmp(t->place.key, key) != 0) {
 		/* Another session: the working directory says nothing about it. */

@@ -21,6 +21,9 @@ struct pai_target {
 };
 void pai_target_fini(struct pai_target *t);
 
+/* pai_key_check(), with the key in the message. */
+int pai_target_check_key(const char *key, struct pai_err *err) PAI_WARN_UNUSED;
+
 /* May change the working directory (to `dir`). INPUT for what contradicts itself. */
 int pai_target_find(const struct pai_target_options *o, struct pai_target *ret,
     struct pai_err *err) PAI_WARN_UNUSED;
