@@ -156,10 +156,7 @@ static int open_ledger(
 		path = NULL;
 		return pai_err_no_memory(err);
 	}
-	if (pai_ledger_open(path, scope, NULL, &d->ledger, err) < 0) {
-		return pai_err_wrap(err, "ledger");
-	}
-	return 0;
+	return pai_ledger_open(path, scope, NULL, &d->ledger, err);
 }
 
 static int new_fs(struct daemon *d, struct pai_err *err)

@@ -172,7 +172,7 @@ bool pai_bridge_queue_ledger(struct pai_bridge *b)
 		    .stderr_bytes = b->delivered[PAI_STDERR],
 		},
 		&err) < 0) {
-		pai_log_warn("exec", "ledger: %s", err.msg);
+		pai_log_warn("exec", "not recorded: %s", err.msg);
 		return false;
 	}
 	return true;

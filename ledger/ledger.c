@@ -151,21 +151,27 @@ static bool is_damage(int code)
 	return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB;
 }
 
-static int fail(struct pai_ledger *l, const char *what, int code, struct pai_err *err)
+static int fail(const struct pai_ledger *l, int code, struct pai_err *err)
 {
 	const char *why = l->db ? sqlite3_errmsg(l->db) : sqlite3_errstr(code);
+	int errnum = l->db ? sqlite3_system_errno(l->db) : 0;
 
 	switch (code & 0xff) {
 	case SQLITE_NOMEM:
 		return pai_err_no_memory(err);
 	case SQLITE_FULL:
-		return pai_err_errno(err, ENOSPC, "ledger: %s", what);
+		return pai_err_errno(err, ENOSPC, "ledger '%s'", l->path);
 	case SQLITE_READONLY:
 	case SQLITE_CANTOPEN:
 	case SQLITE_PERM:
-		return pai_err_errno(err, EACCES, "ledger: %s: %s", what, why);
+		return pai_err_errno(err, EACCES, "ledger '%s': %s", l->path, why);
+	case SQLITE_IOERR:
+		if (errnum == ENOSPC || errnum == EDQUOT || errnum == EROFS) {
+			return pai_err_errno(err, errnum, "ledger '%s'", l->path);
+		}
+		return pai_err_errno(err, EIO, "ledger '%s': %s", l->path, why);
 	default:
-		return pai_err_errno(err, EIO, "ledger: %s: %s", what, why);
+		return pai_err_errno(err, EIO, "ledger '%s': %s", l->path, why);
 	}
 }
 
@@ -298,7 +304,7 @@ static int open_db(struct pai_ledger *l, bool *damaged, struct pai_err *err)
 		return 0;
 	}
 	*damaged = is_damage(r);
-	r = *damaged ? 0 : fail(l, l->path, r, err);
+	r = *damaged ? 0 : fail(l, r, err);
 	close_db(l);
 	return r;
 }
@@ -428,8 +434,7 @@ static int perform_locked(
 	if (code == SQLITE_OK) {
 		return 0;
 	}
-	return code == SQLITE_ABORT && err->code != PAI_OK ? -err->errnum
-							   : fail(l, "use", code, err);
+	return code == SQLITE_ABORT && err->code != PAI_OK ? -err->errnum : fail(l, code, err);
 }
 
 static void flush_locked(struct pai_ledger *l)
