@@ -14,7 +14,7 @@ static struct fs_session *session_of(struct pai_fs *fs, struct pai_session *s)
 {
 	struct fs_session *found = NULL;
 
-	if (fs_session_add(fs, pai_session_key(s), &found) < 0) {
+	if (fs_session_get(fs, pai_session_key(s), &found) < 0) {
 		return NULL;
 	}
 	return found;
@@ -76,6 +76,7 @@ static void on_attached(void *arg, struct pai_session *s, struct pai_env *e, boo
 	env->generation = pai_env_generation(e);
 	env->identity = *pai_env_identity(e);
 	env->session->env = fs_env_ref_locked(env);
+	fs_session_list_locked(env->session); /* not before the ledger has it */
 	env->session->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE | FS_NODE_TOLD);
 	env->session->top->attr.id = env->root_id;
 	pthread_mutex_unlock(&fs->lock);

@@ -104,7 +104,7 @@ static bool link_locked(struct pai_fs *fs, struct fs_session *s, struct fs_sessi
 	return true;
 }
 
-int fs_session_add(struct pai_fs *fs, const char *key, struct fs_session **ret)
+int fs_session_get(struct pai_fs *fs, const char *key, struct fs_session **ret)
 {
 	struct pai_err err = PAI_ERR_INIT;
 	struct pai_session *handle = NULL;
@@ -148,12 +148,26 @@ int fs_session_add(struct pai_fs *fs, const char *key, struct fs_session **ret)
 		pthread_mutex_unlock(&fs->lock);
 		pai_session_unref(handle);
 	}
-	pthread_mutex_lock(&fs->lock);
-	s->listed = true;
-	s->seen_round = fs->refresh_round;
-	pthread_mutex_unlock(&fs->lock);
 	*ret = s;
 	return 0;
+}
+
+void fs_session_list_locked(struct fs_session *s)
+{
+	s->listed = true;
+	s->seen_round = s->fs->refresh_round;
+}
+
+int fs_session_add(struct pai_fs *fs, const char *key, struct fs_session **ret)
+{
+	int r = fs_session_get(fs, key, ret);
+
+	if (r == 0) {
+		pthread_mutex_lock(&fs->lock);
+		fs_session_list_locked(*ret);
+		pthread_mutex_unlock(&fs->lock);
+	}
+	return r;
 }
 
 static bool refresh_is_due(struct pai_fs *fs)

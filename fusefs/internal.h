@@ -445,6 +445,10 @@ void fs_notifier_expire(struct fs_notifier *n, uint64_t now_ms);
 
 struct fs_session *fs_session_by_name_locked(struct pai_fs *fs, const char *name);
 /* The one of that key, made if need be; 0 or -errno. */
+int fs_session_get(struct pai_fs *fs, const char *key, struct fs_session **ret);
+/* The root shows it. */
+void fs_session_list_locked(struct fs_session *s);
+/* Both. */
 int fs_session_add(struct pai_fs *fs, const char *key, struct fs_session **ret);
 /* Reads the store's keys anew; cheap, local, at most once a second. */
 void fs_sessions_refresh(struct pai_fs *fs);
