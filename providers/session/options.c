@@ -406,12 +406,14 @@ int pai_create_options_check(const struct pai_create_options *o, const char *san
 	}
 	if (strcmp(network ? network : "full", wanted) != 0) {
 		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
-		    "sandbox %s has network '%s', asked for is '%s': kill or reset the session",
+		    "sandbox %s has network '%s', asked for is '%s': ask for the same "
+		    "(`pai create -o network=`), or kill the session",
 		    sandbox_id, network ? network : "(unknown)", wanted);
 	}
 	if (strcmp(template_name ? template_name : "", wanted_template) != 0) {
 		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
-		    "sandbox %s has template '%s', asked for is '%s': kill or reset the session",
+		    "sandbox %s has template '%s', asked for is '%s': ask for the same "
+		    "(`pai create -o template=`), or kill the session",
 		    sandbox_id, template_name ? template_name : "", wanted_template);
 	}
 	return 0;
