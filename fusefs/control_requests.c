@@ -510,11 +510,27 @@ static int kill_sandbox(
 		   : 0;
 }
 
+/* What the mount has of the key is revoked in any case; where the kill got no further than that
+ * (the ledger can't be written), the session goes on. */
+static void tell_mount(struct work *w, const char *key, bool failed)
+{
+	struct pai_store *store = pai_sessions_store(SESSIONS(w));
+	struct pai_session_record record;
+	bool found = false;
+
+	pai_fs_session_killed(FS(w), key);
+	if (failed && store->ops->load(store, key, &found, &record, PAI_ERR_IGNORED()) == 0 &&
+	    found && record.state != PAI_SESSION_KILLED) {
+		pai_fs_session_named(FS(w), key);
+	}
+}
+
 static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *err)
 {
 	const char *key = pai_json_str(w->request, "key");
 	const char *sandbox_id = pai_json_str(w->request, "sandboxId");
 	size_t killed = 0;
+	int r;
 
 	if (!key == !sandbox_id) {
 		return wanted("kill", "key", "a session's key, or 'sandboxId'", err);
@@ -522,11 +538,12 @@ static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *
 	if (sandbox_id) {
 		return kill_sandbox(w, sandbox_id, call, err);
 	}
-	if (pai_sessions_dispose(SESSIONS(w), key, call, &killed, err) < 0) {
-		return -err->errnum;
-	}
+	r = pai_sessions_dispose(SESSIONS(w), key, call, &killed, err);
 	if (FS(w)) {
-		pai_fs_session_killed(FS(w), key);
+		tell_mount(w, key, r < 0);
+	}
+	if (r < 0) {
+		return r;
 	}
 	return pai_json_set_str(w->reply, "key", key) < 0 ||
 		       pai_json_set_num(w->reply, "killed", (int64_t)killed) < 0
