@@ -264,7 +264,9 @@ static int op_status(struct work *w, const struct pai_call *call, struct pai_err
 	files = env && pai_env_ws(env) ? pai_env_ws(env)->ops->name : NULL;
 	f = pai_json_set_str(session, "files", files);
 	f = f ? f : pai_json_set(w->reply, "session", PAI_TAKE(session));
-	f = f ? f : pai_json_set(w->reply, "lostWrites", pai_json_array());
+	f = f ? f
+	      : pai_json_set(w->reply, "lostWrites",
+		    FS(w) ? pai_fs_lost_writes(FS(w), env, false) : pai_json_array());
 	return f < 0 ? pai_err_no_memory(err) : 0;
 }
 

@@ -46,6 +46,7 @@ static void bridge_free(struct pai_bridge *b)
 		pai_session_unref(b->session);
 	}
 	free(b->key);
+	pai_json_free(b->lost_writes);
 	pai_exec_start_fini(&b->start);
 	pai_cancel_unref(b->cancel);
 	pai_buf_fini(&b->input);
@@ -475,6 +476,21 @@ static bool is_lost(const struct pai_err *err)
 	return err->code == PAI_E_NOT_FOUND || err->code == PAI_E_RESET;
 }
 
+/* What is to be seen by this command was written and then lost: each loss refuses one command. */
+static bool lacks_writes(struct pai_bridge *b)
+{
+	struct pai_fs *fs = b->control->config.fs;
+	struct pai_json *lost = fs ? pai_fs_lost_writes(fs, b->env, true) : NULL;
+
+	if (pai_json_count(lost) == 0) {
+		pai_json_free(lost);
+		return false;
+	}
+	pai_json_free(b->lost_writes);
+	b->lost_writes = lost;
+	return true;
+}
+
 static void on_barrier(void *arg)
 {
 	struct pai_bridge *b = arg;
@@ -490,6 +506,9 @@ static void on_barrier(void *arg)
 		(void)pai_err_errno(&err, b->barrier_errnum,
 		    "what was written through the mount did not reach the sandbox");
 		err.code = b->barrier_errnum == ESTALE ? PAI_E_RESET : err.code;
+	} else if (lacks_writes(b)) {
+		(void)pai_err_set(&err, PAI_E_WRITE_FAILED,
+		    "what was stored through a mapping could not be written");
 	} else if (pai_exec_start(b->line, &b->start, &line_events, b, &b->exec, &err) == 0) {
 		b->start_sent = true;
 		pump_input(b);

@@ -49,6 +49,7 @@ struct pai_bridge {
 	struct pai_session_mark mark;      /* of the session when the first attempt began */
 	struct pai_session_identity first; /* where the first attempt was made */
 	int barrier_errnum;
+	struct pai_json *lost_writes; /* owned; NULL: none */
 
 	/* Loop thread only. */
 	bool client_is_gone, told_reset, told_started, cancelled;

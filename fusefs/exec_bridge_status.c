@@ -108,7 +108,9 @@ void pai_bridge_send_status(struct pai_bridge *b)
 	r = r ? r : set_bytes(b, status);
 	r = r ? r : pai_json_set_bool(status, "cut", b->end == PAI_BRIDGE_EXITED && b->exit.cut);
 	r = r ? r : pai_json_set_null(status, "spool");
-	r = r ? r : pai_json_set(status, "lostWrites", pai_json_array());
+	r = r ? r
+	      : pai_json_set(status, "lostWrites",
+		    b->lost_writes ? PAI_TAKE(b->lost_writes) : pai_json_array());
 	pai_conn_send_json(b->conn, PAI_MSG_STATUS, b->id, r < 0 ? NULL : status);
 }
 

@@ -82,6 +82,10 @@ typedef void (*pai_fs_barrier_fn)(void *arg, int errnum);
 void pai_fs_barrier_before(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg);
 void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg);
 
+/* Paths (an array of strings) of stores through mappings that could not be written since the last
+ * call with `take`, and of which no fsync() has told; those that a barrier before a command finds
+ * are among them. NULL without memory. */
+struct pai_json *pai_fs_lost_writes(struct pai_fs *fs, struct pai_env *e, bool take);
 /* {"requests": {...}, "notifications": {...}}: FUSE requests by opcode since the start. */
 int pai_fs_counters(struct pai_fs *fs, struct pai_json *into, struct pai_err *err) PAI_WARN_UNUSED;
 /* The sandbox path of "KEY/a/b" (a path below the mount point): key and path, or INPUT. */

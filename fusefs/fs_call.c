@@ -165,11 +165,19 @@ bool fs_call_claim(struct fs_call *c)
 	return true;
 }
 
-void fs_call_error(struct fs_call *c, int errnum)
+void fs_call_refuse(struct fs_call *c, int errnum)
 {
 	if (fs_call_claim(c)) {
+		if (errnum && c->writeback) {
+			fs_lost_add(c); /* before the barrier that waits for this reply */
+		}
 		(void)fuse_reply_err(c->req, errnum);
 	}
+}
+
+void fs_call_error(struct fs_call *c, int errnum)
+{
+	fs_call_refuse(c, errnum);
 	fs_call_done(c);
 }
 

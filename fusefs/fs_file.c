@@ -428,6 +428,15 @@ static void finish_simple(struct fs_call *c)
 	fs_call_error(c, c->ws.error);
 }
 
+static void finish_fsync(struct fs_call *c)
+{
+	/* The kernel asks only where it knows of no failed write that it has not told. */
+	if (!c->ws.error) {
+		fs_lost_told(c);
+	}
+	fs_call_error(c, c->ws.error);
+}
+
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs_call *c = fs_file_call(req, ino, FS_OP_FLUSH, fi);
@@ -468,7 +477,7 @@ void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 		c->may_block = true;
 		c->ws.op = PAI_WS_FSYNC;
 		c->ws.flags = datasync ? 1 : 0;
-		fs_call_run(c, fs_call_submit, finish_simple);
+		fs_call_run(c, fs_call_submit, finish_fsync);
 	}
 }
 

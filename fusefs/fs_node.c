@@ -542,6 +542,7 @@ struct fs_env *fs_env_ref_locked(struct fs_env *e)
 void fs_env_unref_locked(struct fs_env *e)
 {
 	if (--e->refs == 0) {
+		fs_lost_forget_locked(e);
 		free(e->idents);
 		free(e);
 	}

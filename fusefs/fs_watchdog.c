@@ -244,9 +244,7 @@ static bool watch_session(struct fs_session *s, uint64_t now)
 			pai_ws_cancel(c->server, &c->ws);
 			fs_call_done(c);
 		} else {
-			if (fs_call_claim(c)) {
-				(void)fuse_reply_err(c->req, verdicts[i].errnum);
-			}
+			fs_call_refuse(c, verdicts[i].errnum);
 			if (verdicts[i].server) {
 				pai_ws_cancel(verdicts[i].server, &c->ws);
 			}

@@ -152,6 +152,7 @@ struct fs_node {
 	struct fs_node *unproven_next, **unproven_link; /* env->unproven */
 };
 
+#define FS_LOST_MAX 64 /* more are lost without being named */
 struct fs_env {
 	struct pai_fs *fs;
 	struct fs_session *session;
@@ -166,6 +167,8 @@ struct fs_env {
 	size_t ident_buckets, ident_count;
 	struct fs_node *opened, *unproven; /* what has handles; what barriers drop the pages of */
 	bool unseen; /* since the last barrier a file may have had a name that nobody looked at */
+	char *lost[FS_LOST_MAX]; /* paths, owned (fs_lost.c) */
+	size_t lost_count;
 	uint64_t generation;
 	struct pai_session_identity identity;
 };
@@ -355,11 +358,20 @@ bool fs_call_by_handle(struct fs_call *c, struct fs_node *n);
 void fs_call_submit(struct fs_call *c);
 /* True for exactly one caller: it must reply, once. */
 bool fs_call_claim(struct fs_call *c);
-void fs_call_error(struct fs_call *c, int errnum); /* claims, replies, done */
+void fs_call_refuse(struct fs_call *c, int errnum); /* claims, replies */
+void fs_call_error(struct fs_call *c, int errnum);  /* claims, replies, done */
 void fs_call_done(struct fs_call *c);
 void fs_call_unlink_pending_locked(struct fs_call *c); /* pending_lock */
 /* Waits for the last call to be freed; false at the deadline. */
 bool fs_calls_drained(struct pai_fs *fs, uint64_t deadline_ms);
+
+/* --- lost stores (fs_lost.c) --- */
+
+/* A page of the call's file that was stored to through a mapping was not written. */
+void fs_lost_add(struct fs_call *c);
+/* The kernel has told the file's holder by now. */
+void fs_lost_told(struct fs_call *c);
+void fs_lost_forget_locked(struct fs_env *env);
 
 /* --- what waits too long (fs_watchdog.c) --- */
 

@@ -29,6 +29,7 @@ static const struct {
     [PAI_E_PROTOCOL] = {"protocol", EPROTO, false},
     [PAI_E_UNSUPPORTED] = {"unsupported", EOPNOTSUPP, false},
     [PAI_E_NO_MEMORY] = {"no-memory", ENOMEM, false},
+    [PAI_E_WRITE_FAILED] = {"write-failed", EIO, false},
     [PAI_E_INTERNAL] = {"internal", EIO, false},
 };
 

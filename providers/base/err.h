@@ -34,13 +34,14 @@ enum pai_errcode {
 	PAI_E_SEED,            /* "seed"             EREMOTEIO; the paths are the session's */
 	PAI_E_CANCELLED,       /* "cancelled"        ECANCELED */
 	/* Ours, below the contract. */
-	PAI_E_SYS,         /* "system"       errnum is the failing call's own */
-	PAI_E_TIMEOUT,     /* "timeout"      ETIMEDOUT: a deadline of ours, not a command's */
-	PAI_E_RESET,       /* "reset"        ESTALE: another environment answers now */
-	PAI_E_PROTOCOL,    /* "protocol"     EPROTO: the peer sent what it may not send */
-	PAI_E_UNSUPPORTED, /* "unsupported"  EOPNOTSUPP */
-	PAI_E_NO_MEMORY,   /* "no-memory"    ENOMEM */
-	PAI_E_INTERNAL,    /* "internal"     EIO: a bug of ours */
+	PAI_E_SYS,          /* "system"       errnum is the failing call's own */
+	PAI_E_TIMEOUT,      /* "timeout"      ETIMEDOUT: a deadline of ours, not a command's */
+	PAI_E_RESET,        /* "reset"        ESTALE: another environment answers now */
+	PAI_E_PROTOCOL,     /* "protocol"     EPROTO: the peer sent what it may not send */
+	PAI_E_UNSUPPORTED,  /* "unsupported"  EOPNOTSUPP */
+	PAI_E_NO_MEMORY,    /* "no-memory"    ENOMEM */
+	PAI_E_WRITE_FAILED, /* "write-failed" EIO: what was written did not reach the sandbox */
+	PAI_E_INTERNAL,     /* "internal"     EIO: a bug of ours */
 	PAI_E_COUNT
 };
 

@@ -27,6 +27,7 @@ static const struct {
     {PAI_E_PROTOCOL, EPROTO, "protocol"},
     {PAI_E_UNSUPPORTED, EOPNOTSUPP, "unsupported"},
     {PAI_E_NO_MEMORY, ENOMEM, "no-memory"},
+    {PAI_E_WRITE_FAILED, EIO, "write-failed"},
     {PAI_E_INTERNAL, EIO, "internal"},
 };
 
