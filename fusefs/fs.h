@@ -67,8 +67,8 @@ void pai_fs_end(struct pai_fs *fs);
 /* "major:minor" of the mount's st_dev, or NULL when not mounted. */
 const char *pai_fs_dev(const struct pai_fs *fs);
 
-/* The session's directory exists or not from now on (mkdir, pai create, kill): the kernel is told.
- */
+/* The session's directory exists or not from now on (mkdir, pai create, kill): the kernel is told,
+ * and has heard of the end when this returns, or after `timeout_ms`. */
 void pai_fs_session_named(struct pai_fs *fs, const char *key);
 void pai_fs_session_killed(struct pai_fs *fs, const char *key);
 

@@ -430,6 +430,37 @@ void fs_notify_ticket(struct fs_session *s, uint64_t deadline_ms, pai_fs_barrier
 	}
 }
 
+struct wait {
+	pthread_mutex_t lock;
+	pthread_cond_t told;
+	bool is_over;
+};
+
+static void wait_is_over(void *arg, int errnum)
+{
+	struct wait *w = arg;
+
+	(void)errnum;
+	pthread_mutex_lock(&w->lock);
+	w->is_over = true;
+	pthread_cond_signal(&w->told);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void fs_notify_wait(struct fs_session *s, uint64_t deadline_ms)
+{
+	struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER};
+
+	fs_notify_ticket(s, deadline_ms, wait_is_over, &w);
+	pthread_mutex_lock(&w.lock);
+	while (!w.is_over) {
+		pthread_cond_wait(&w.told, &w.lock); /* the ticket has the deadline */
+	}
+	pthread_mutex_unlock(&w.lock);
+	pthread_cond_destroy(&w.told);
+	pthread_mutex_destroy(&w.lock);
+}
+
 static struct item *take_expired(struct fs_notifier *n, uint64_t now_ms)
 {
 	for (struct fs_queue *q = n->all; q; q = q->all_next) {

@@ -385,4 +385,7 @@ void pai_fs_session_killed(struct pai_fs *fs, const char *key)
 	}
 	pthread_mutex_unlock(&fs->lock);
 	pai_session_unref(handle);
+	if (s) {
+		fs_notify_wait(s, pai_deadline_in(fs->options.timeout_ms));
+	}
 }

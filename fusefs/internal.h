@@ -451,6 +451,8 @@ void fs_notify_unwatch_locked(struct fs_node *n);
 /* `done` once everything queued before has been delivered, or with ETIMEDOUT. */
 void fs_notify_ticket(
     struct fs_session *s, uint64_t deadline_ms, pai_fs_barrier_fn done, void *arg);
+/* Returns then. */
+void fs_notify_wait(struct fs_session *s, uint64_t deadline_ms);
 void fs_notifier_expire(struct fs_notifier *n, uint64_t now_ms);
 
 /* --- sessions (fs_sessions.c) --- */
