@@ -23,6 +23,7 @@ names = [
 w.begin(*names)
 memory = w.Daemon("memory", "look")
 TOP = memory.top
+w.wait_for(lambda: memory.provider_calls().get("list"), 10, "the list that a mount begins with")
 
 
 def look_around(top):

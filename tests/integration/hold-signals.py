@@ -210,14 +210,16 @@ def blocked_in(pid, *words):
     """The process waits in the kernel, on our mount."""
     try:
         with open(f"/proc/{pid}/stack") as f:
-            return any(word in f.read() for word in words or ["fuse"])
+            stack = f.read()
+        return any(word in stack for word in words or ["fuse"])
     except OSError:
         return False
 
 
 def waiting(kind, restart):
     child = w.Child(waits, kind, restart)
-    w.wait_for(lambda: blocked_in(child.pid), 10, "a lock wait")
+    w.wait_for(lambda: blocked_in(child.pid, "fuse_file_lock", "fuse_file_flock", "fuse_setlk"), 10,
+               "a lock wait")  # not in the open before it
     return child
 
 
