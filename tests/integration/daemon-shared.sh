@@ -65,19 +65,17 @@ has not-without-its-owners-name "$(as 54321 pai -n "mine-$$" status k)" 'no daem
 has others-are-refused-too "$(as 54323 pai -n "mine-$$@54322" status k)" 'uid 54323 may not use'
 has none-of-that-user "$(as 54321 pai -n "mine-$$@54324" ls)" 'runs no daemon named'
 has no-such-user "$(as 54321 pai -n "mine-$$@nosuchuser" ls)" "expected a user's name or number"
-# shellcheck disable=SC2016
 as 54323 python3 -c '
-import os, socket, time
+import os, socket
 os.mkdir("/tmp/paifs-54325", 0o755)
 s = socket.socket(socket.AF_UNIX); s.bind("/tmp/paifs-54325/x.sock"); s.listen()
-os.chmod("/tmp/paifs-54325/x.sock", 0o777); time.sleep(20)' &
+os.chmod("/tmp/paifs-54325/x.sock", 0o777); s.accept()' &
 false_pid=$!
 wait_for 10 test -S /tmp/paifs-54325/x.sock
 has a-false-daemon "$(as 54321 pai -n x@54325 ls)" 'served by uid 54323, not by uid 54325'
-kill $false_pid
+wait $false_pid
 as 54322 pai -n "mine-$$" umount >/dev/null
 wait_for 10 is_down $daemon_pid
-wait 2>/dev/null
 daemon_pid=
 rm -rf /tmp/paifs-5432[25]
 exit $failed
