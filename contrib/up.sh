@@ -6,39 +6,70 @@ action=$1
 build=$(cd "$2" && pwd)
 mnt=$3
 
+# Whether the session holds what `up` has put there, and nothing else.
+is_ours() {
+	[ "$(ls -A "$mnt/demo" 2>/dev/null)" = hello.txt ] &&
+		[ "$(cat "$mnt/demo/hello.txt")" = "$written" ]
+}
+written="written through the mount"
+
 case $action in
 up)
 	mkdir -p "$mnt"
-	if ! mountpoint -q "$mnt"; then
+	if mountpoint -q "$mnt"; then
+		echo "$mnt is mounted already"
+	else
 		"$build/paifs" local "$mnt" -o host_commands
 		mountpoint -q "$mnt" || {
 			echo "up.sh: paifs ended without an error, but $mnt is not mounted" >&2
 			exit 1
 		}
+		echo "\$ paifs local $mnt -o host_commands"
 	fi
 	mkdir -p "$mnt/demo"
-	echo "written through the mount" >"$mnt/demo/hello.txt"
-	echo "\$ cd $mnt/demo && pai-exec -- sh -c 'pwd; cat hello.txt'"
-	(cd "$mnt/demo" && "$build/pai-exec" -- sh -c 'pwd; cat hello.txt')
+	echo "$written" >"$mnt/demo/hello.txt"
+	echo "\$ cd $mnt/demo && pai-exec -c 'pwd; cat hello.txt'"
+	# -q: of a demo that make down took away nothing need be said.
+	(cd "$mnt/demo" && "$build/pai-exec" -q -c 'pwd; cat hello.txt')
 	cat <<-END
 
 		A session is a directory of $mnt: mkdir makes one, its files are the sandbox's /workspace.
 		Try next:
 		  export PATH=$build:\$PATH
 		  cd $mnt/demo
-		  pai-exec -- sh -c 'date > from-the-sandbox'
+		  pai-exec -c 'date > from-the-sandbox'
 		  cat from-the-sandbox
 		  pai status
 		  pai kill demo     # ends the session and deletes its files
-		make down unmounts it.
+		make down unmounts it and takes the demo away, if you have put nothing into it.
 	END
 	;;
 down)
+	left=
 	if mountpoint -q "$mnt"; then
-		fusermount3 -u "$mnt"
+		demo=
+		left=$(ls -A "$mnt")
+		if is_ours; then
+			demo=demo
+			left=$(find "$mnt" -mindepth 1 -maxdepth 1 ! -name demo -printf '%f\n')
+		fi
+		fusermount3 -u "$mnt" || {
+			echo "up.sh: $mnt is in use: leave it (cd), or see who is there: fuser -m $mnt" >&2
+			exit 1
+		}
+		echo "$mnt is unmounted"
+		if [ -n "$demo" ]; then
+			"$build/paifs" local --no-mount -n "make-down-$$"
+			"$build/pai" -n "make-down-$$" kill demo >/dev/null
+			"$build/pai" -n "make-down-$$" umount >/dev/null
+		fi
 	fi
 	if [ -d "$mnt" ]; then
 		rmdir --ignore-fail-on-non-empty "$mnt"
+	fi
+	if [ -n "$left" ]; then
+		echo "Sessions stay, with their files: $(echo "$left" | tr '\n' ' ')"
+		echo "make up shows them again; pai kill KEY deletes one."
 	fi
 	;;
 *)
