@@ -20,6 +20,16 @@
  * Content is kept across opens only while FS_NODE_PROVEN: nobody could write when it was opened,
  * and no push came since, of our own writes neither (equal stamps do not prove equal bytes within a
  * clock tick). Pages without proof are in env->unproven, dropped at every barrier.
+ *
+ * To drop a page that was stored to through a mapping is to write it back, and a kernel from 6.17
+ * on zeroes the end of a file's last page in doing so, also under a write() that makes the file
+ * longer just then: zeros reach the file in place of what was written (seen on 6.18, on
+ * passthrough_ll as well, where sync_file_range() does the writing back). Our own writes come back
+ * as pushes, so dropping at every push would be dropping under the next write. Hence
+ * FS_NODE_STORED: from the first page that is written back until the last writer closes, such a
+ * file is made right at barriers and locks, which is what is promised of mappings, and no push
+ * drops its pages. What is left is the kernel's own writing back, and the first page of each file,
+ * before we know.
  */
 #include "fusefs/internal.h"
 
@@ -244,6 +254,9 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 		n->flags &= ~FS_NODE_PROVEN;
 		n->pages_ctime_ns = attr->ctime_ns;
 		void_locked(n);
+	}
+	if (n->flags & FS_NODE_STORED) {
+		return; /* nor its attributes: old bytes are not shown at a new size */
 	}
 	/* Pages of a file that nobody has open wait for the next open, which drops them: they have
 	 * no proof any more. */

@@ -157,6 +157,15 @@ static bool drop_written_locked(struct fs_env *env)
 	return any;
 }
 
+void fs_drop_stored_locked(struct fs_env *env)
+{
+	for (struct fs_node *n = env->opened; n; n = n->opened_next) {
+		if (n->flags & FS_NODE_STORED) {
+			fs_notify_inode_locked(n, true);
+		}
+	}
+}
+
 /* Pages without proof. */
 static void drop_unproven_locked(struct fs_env *env)
 {

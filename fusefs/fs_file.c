@@ -82,6 +82,10 @@ void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
 		h->next->link = h->link;
 	}
 	n->writers -= h->writable;
+	if (!n->writers && n->flags & FS_NODE_STORED) {
+		n->flags &= ~FS_NODE_STORED;
+		fs_notify_inode_locked(n, true);
+	}
 	if (!n->handles) {
 		n->flags &= ~FS_NODE_LOCKED;
 		if (n->env) {
@@ -373,6 +377,7 @@ static void finish_write(struct fs_call *c)
 	pthread_mutex_lock(&c->fs->lock);
 	if (c->writeback) {
 		c->node->flags |= FS_NODE_WRITTEN; /* after it the kernel doubts no size */
+		c->node->flags |= c->node->writers ? FS_NODE_STORED : 0;
 	} else {
 		fs_written_locked(c->node);
 	}

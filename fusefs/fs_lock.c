@@ -68,7 +68,7 @@ static void granted(void *arg, int errnum)
 {
 	struct fs_call *c = arg;
 
-	/* A barrier that could not be proven in time leaves nothing cached (fs_barrier.c): the
+	/* A barrier that could not be proven in time leaves nothing cached (fs_env.c): the
 	 * grant stands. */
 	if (errnum == ETIMEDOUT) {
 		fs_env_forget_all(c->env);
@@ -81,6 +81,9 @@ static void finish_drained(struct fs_call *c)
 	if (c->ws.error) {
 		fs_env_forget_all(c->env);
 	}
+	pthread_mutex_lock(&c->fs->lock);
+	fs_drop_stored_locked(c->env);
+	pthread_mutex_unlock(&c->fs->lock);
 	fs_notify_ticket(c->session, pai_deadline_in(c->fs->options.timeout_ms), granted, c);
 }
 

@@ -97,6 +97,9 @@ enum fs_node_flags {
 	FS_NODE_ALIASED =
 	    1
 	    << 15, /* a directory in which the kernel may hold names that our table does not list */
+	/* Open for writing and stored to through a mapping: its pages are dropped at barriers
+	 * alone, see fs_coherence.c. */
+	FS_NODE_STORED = 1 << 23,
 	/* The kernel asks before it shows these again, whatever it was told: its own write made
 	 * size, blocks and times doubtful (FUSE_STATX_MODSIZE), its own rename the ctime. */
 	FS_NODE_ASKS_DATA = 1 << 21,
@@ -418,6 +421,8 @@ void fs_rechecked_locked(struct fs_node *n, const struct pai_ws_attr *attr);
 /* It was found like this when it was opened; true: the kernel believes otherwise, and has to be
  * told before the answer. */
 bool fs_opened_locked(struct fs_node *n, const struct pai_ws_attr *attr);
+/* What was stored to through mappings loses its pages: what a push didn't do is done now. */
+void fs_drop_stored_locked(struct fs_env *env);
 /* Asks an inline server about what no watch tells of; `done`, on any thread, when what was found
  * has been noted. Holds its own references until then. */
 void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg);

@@ -76,6 +76,27 @@ done
 is grown-by-a-second-name "$wrong_size" 0
 is grown-by-a-hidden-name-then-opened "$wrong_hidden" 0
 
+# Appends to a file that is stored to through a mapping as well: what is dropped is written back
+# first, and kernels from 6.17 on zero the end of the page that is being appended to.
+cat >append.py <<'END'
+import mmap, os
+fd = os.open("mapped", os.O_RDWR | os.O_CREAT)
+wrong = 0
+os.ftruncate(fd, 1)
+with mmap.mmap(fd, 1) as m:
+    m[0] = 1
+    m.flush()  # what is written back tells that there is a mapping
+    for i in range(1500):
+        os.ftruncate(fd, 1)
+        text = bytes([1 + i % 200]) * 100
+        m[0] = 1
+        for n in range(10):
+            os.pwrite(fd, text, 1 + 100 * n)
+        wrong += os.pread(fd, 1000, 1) != text * 10
+print(wrong)
+END
+is appended-while-mapped "$(python3 append.py)" 0
+
 # What this side alone does is seen by this side, whatever is being told about it.
 cat >links.py <<'END'
 import os
