@@ -356,6 +356,10 @@ static void renamed_locked(struct fs_call *c)
 	struct fs_node *from = fs_node_by_name_locked(c->fs, c->node, c->name);
 	struct fs_node *to = fs_node_by_name_locked(c->fs, c->other, c->to_name);
 
+	if (!from && c->victim && !(c->victim->flags & FS_NODE_IN_NAME) &&
+	    fs_same_identity(&c->victim->attr.id, &c->ws.attr.id)) {
+		from = c->victim; /* the push that tells of this came first */
+	}
 	fs_dir_changed_locked(c->node);
 	fs_dir_changed_locked(c->other);
 	/* A name that the table does not list (another link of a file is) moves along in the kernel
@@ -399,7 +403,7 @@ static void finish_rename(struct fs_call *c)
 
 static void start_rename(struct fs_call *c)
 {
-	fs_watch(c, c->node);
+	know_name(c, c->node, c->name);
 	fs_watch(c, c->other);
 	fs_cred(c);
 	c->ws.op = PAI_WS_RENAME;

@@ -174,6 +174,7 @@ static void *notifier_main(void *arg)
 {
 	struct fs_notifier *n = arg;
 
+	(void)pthread_setname_np(pthread_self(), "notify");
 	pthread_mutex_lock(&n->lock);
 	while (!n->stopping) {
 		struct fs_queue *q = n->ready;

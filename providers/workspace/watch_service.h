@@ -58,6 +58,8 @@ struct pai_watch_service {
 	bool is_lost; /* the queue overflowed, or a barrier is late: PUSH_ALL */
 	uint64_t barrier_deadline_ms;
 	uint64_t sweep_due_ms;
+	struct pai_watch_client *dir_client; /* whose server said dir_attr, in this delivery */
+	struct pai_ws_attr dir_attr;
 	char events[PAI_WATCH_EVENT_BYTES];
 };
 

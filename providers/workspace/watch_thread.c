@@ -5,9 +5,11 @@
  * pushed, the barrier is passed. With an empty queue and an idle thread that is known on the spot
  * (watch.c).
  *
- * A turn: wait; let events gather for a millisecond, unless somebody waits at a barrier; take the
- * barriers; read what the queue holds; push, each time with the state of now; answer the barriers.
- * When a barrier turns 100 ms old before that, PUSH_ALL takes the place of the rest.
+ * A turn: wait; let events gather for some milliseconds, unless somebody waits at a barrier; take
+ * the barriers; read what the queue holds; push, each time with the state of now; answer the
+ * barriers. When a barrier turns 100 ms old before that, PUSH_ALL takes the place of the rest.
+ * Gathering is what makes a storm cheap (our own operations come back as events too): a file that
+ * is made, written and closed is one change then, and a directory is looked at once.
  *
  * A watch ends, and its object is pushed as DIR_GONE, when the object is removed, or when it or an
  * ancestor was moved and it is not in the directory cache any more: its path is unknown then. A
@@ -25,10 +27,25 @@
 #include "providers/base/log.h"
 #include "providers/workspace/watch_service.h"
 
-#define GATHER_MS 1
+#define GATHER_MS 5
 #define SWEEP_MS 100
 
 /* --- pushing --- */
+
+/* The directory itself, looked at once for all that one delivery tells of it. Removed by now: then
+ * with the link count 0 that it has. */
+static void stat_directory(struct pai_watch_client *c, struct pai_node *n, struct pai_ws_push *push)
+{
+	struct pai_watch_service *s = c->service;
+
+	if (s->dir_client != c || !pai_ws_identity_equal(&s->dir_attr.id, &push->dir)) {
+		s->dir_client = c;
+		if (pai_posix_stat_node(c->ws, n, &s->dir_attr) != 0) {
+			(void)pai_posix_stat_fd(c->ws, n->fd, &s->dir_attr);
+		}
+	}
+	push->dir_attr = s->dir_attr;
+}
 
 /* One push to one server: fills in what is there now. False: nobody can say where the object is,
  * which has been pushed instead. */
@@ -50,9 +67,8 @@ static bool push_to(
 	} else if (name) {
 		push.exists = pai_posix_stat_at(ws, n.fd, name, &push.attr) == 0;
 		push.flags |= flags & PAI_BATCH_CAME && !push.exists ? PAI_WS_PUSH_UNSEEN : 0;
-		/* Removed by now: then with the link count 0 that it has. */
-		if (flags & PAI_WS_PUSH_ENTRY && pai_posix_stat_node(ws, &n, &push.dir_attr) != 0) {
-			(void)pai_posix_stat_fd(ws, n.fd, &push.dir_attr);
+		if (flags & PAI_WS_PUSH_ENTRY) {
+			stat_directory(c, &n, &push);
 		}
 	} else if (pai_posix_stat_node(ws, &n, &push.attr) != 0) {
 		push.flags = PAI_WS_PUSH_DIR_GONE; /* there is nothing to tell of it */
@@ -158,6 +174,7 @@ static bool is_barrier_late(struct pai_watch_service *s)
 static void deliver(struct pai_watch_service *s)
 {
 	(void)pthread_mutex_lock(&s->deliver);
+	s->dir_client = NULL;
 	for (uint32_t i = 0; i < s->batch.count; i++) {
 		const struct pai_change *change = &s->batch.changes[i];
 
@@ -407,6 +424,7 @@ void *pai_watch_thread(void *arg)
 	struct pai_watch_service *s = arg;
 	bool is_orphan;
 
+	(void)pthread_setname_np(pthread_self(), "watch");
 	while (wait_for_work(s)) {
 		turn(s);
 	}
