@@ -83,7 +83,7 @@ int pai_posix_stat_at(
     const struct pai_posix *ws, int dir_fd, const char *name, struct pai_ws_attr *ret);
 int pai_posix_stat_node(const struct pai_posix *ws, struct pai_node *n, struct pai_ws_attr *ret);
 int pai_posix_stat_fd(const struct pai_posix *ws, int fd, struct pai_ws_attr *ret);
-/* ... with `stx` of it at hand. */
+/* ... with `stx` of it at hand; fd -1: nobody asks for its extended attributes. */
 void pai_posix_fill_fd(
     const struct pai_posix *ws, int fd, const struct statx *stx, struct pai_ws_attr *ret);
 /* statx of `path` below dir_fd ("": dir_fd itself), links not followed; EXDEV for a mount point. */

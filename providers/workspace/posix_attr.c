@@ -167,7 +167,7 @@ void pai_posix_fill_fd(
 {
 	char names[1024];
 
-	fill(ws, stx, has_served(names, flistxattr(fd, names, sizeof(names))), ret);
+	fill(ws, stx, fd >= 0 && has_served(names, flistxattr(fd, names, sizeof(names))), ret);
 }
 
 int pai_posix_stat_fd(const struct pai_posix *ws, int fd, struct pai_ws_attr *ret)

@@ -104,63 +104,65 @@ int pai_posix_mknod(struct pai_posix *ws, struct pai_ws_req *req)
 
 /* --- removing --- */
 
-/* The child that is meant, held, so that its attributes can be told after it has lost its name. */
-static int open_expected(
-    int dir_fd, const char *name, const struct pai_ws_identity *expect, struct pai_node *ret)
+static int check_expected(const struct statx *stx, const struct pai_ws_identity *expect)
 {
-	struct pai_ws_identity id;
-	int error = pai_posix_child(dir_fd, name, &ret->fd);
+	struct pai_ws_identity id = pai_posix_identity(stx);
 
-	if (error == 0) {
-		error = pai_posix_statx(ret->fd, "", &ret->stx);
-	}
-	if (error || !expect->ino) {
-		return error;
-	}
-	id = pai_posix_identity(&ret->stx);
-	return pai_ws_identity_equal(&id, expect) ? 0 : ESTALE;
+	return !expect->ino || pai_ws_identity_equal(&id, expect) ? 0 : ESTALE;
 }
 
-static int open_parent(struct pai_posix *ws, const struct pai_ws_req *req, struct pai_node *dir,
-    struct pai_node *child)
+static int open_parent(struct pai_posix *ws, const struct pai_ws_req *req, struct pai_node *dir)
 {
 	int error = pai_posix_check_name(req->name);
 
-	if (error == 0) {
-		error = pai_posix_dir(ws, &req->at, dir);
-	}
-	return error ? error : open_expected(dir->fd, req->name, &req->expect, child);
+	return error ? error : pai_posix_dir(ws, &req->at, dir);
 }
 
 int pai_posix_unlink(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
 	pai_auto_node struct pai_node child = PAI_NODE_INIT;
-	int error = open_parent(ws, req, &dir, &child);
+	int error = open_parent(ws, req, &dir);
 
+	if (error == 0) {
+		/* Held, so that its link count can be told after it has lost its name. */
+		error = pai_posix_child(dir.fd, req->name, &child.fd);
+	}
+	if (error == 0 && req->expect.ino) {
+		error = pai_posix_statx(child.fd, "", &child.stx);
+		error = error ? error : check_expected(&child.stx, &req->expect);
+	}
 	if (error) {
 		return error;
 	}
 	if (unlinkat(dir.fd, req->name, 0) < 0) {
 		return errno;
 	}
-	return pai_posix_stat_fd(ws, child.fd, &req->attr);
+	error = pai_posix_statx(child.fd, "", &child.stx);
+	if (error == 0) {
+		pai_posix_fill_fd(ws, -1, &child.stx, &req->attr);
+	}
+	return error;
 }
 
 int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
-	pai_auto_node struct pai_node child = PAI_NODE_INIT;
 	struct pai_ws_identity id;
-	int error = open_parent(ws, req, &dir, &child);
+	struct statx stx;
+	int error = open_parent(ws, req, &dir);
 
+	if (error == 0) {
+		error = pai_posix_statx(dir.fd, req->name, &stx);
+		error = error ? error : check_expected(&stx, &req->expect);
+	}
 	if (error) {
 		return error;
 	}
 	if (unlinkat(dir.fd, req->name, AT_REMOVEDIR) < 0) {
 		return errno;
 	}
-	id = pai_posix_identity(&child.stx);
+	id = pai_posix_identity(&stx);
 	pai_dirs_forget(&ws->dirs, &id);
 	return 0;
 }
@@ -169,19 +171,10 @@ int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
 
 static int check_source(int dir_fd, const struct pai_ws_req *req)
 {
-	struct pai_ws_identity id;
 	struct statx stx;
-	int error;
+	int error = req->expect.ino ? pai_posix_statx(dir_fd, req->name, &stx) : 0;
 
-	if (!req->expect.ino) {
-		return 0;
-	}
-	error = pai_posix_statx(dir_fd, req->name, &stx);
-	if (error) {
-		return error;
-	}
-	id = pai_posix_identity(&stx);
-	return pai_ws_identity_equal(&id, &req->expect) ? 0 : ESTALE;
+	return error || !req->expect.ino ? error : check_expected(&stx, &req->expect);
 }
 
 int pai_posix_rename(struct pai_posix *ws, struct pai_ws_req *req)
