@@ -377,7 +377,7 @@ static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push)
 {
 	if (push->flags & PAI_WS_PUSH_DIR_GONE) {
-		n->flags &= ~FS_NODE_WATCHED;
+		n->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
 		void_locked(n);
 		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
 		forget_negatives_locked(n->session, n);
@@ -396,6 +396,27 @@ static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push
 	}
 }
 
+/* The next opendir() drops the listing. Whoever has the directory open reads it anew when it is
+ * dropped under him, and goes on in a new one; that may come while he is taking in a page of the
+ * old one, hence once more at the next barrier. */
+void fs_listing_void_locked(struct fs_node *dir)
+{
+	bool is_kept = false;
+
+	if (!(dir->flags & FS_NODE_PAGES)) {
+		return;
+	}
+	dir->flags &= ~FS_NODE_PROVEN;
+	for (struct fs_handle *h = dir->handles; h; h = h->next) {
+		h->is_stale |= h->caches;
+		is_kept |= h->caches;
+	}
+	if (is_kept) {
+		fs_notify_inode_locked(dir, true);
+		fs_node_list_unproven_locked(dir, true);
+	}
+}
+
 static void child_pushed_locked(
     struct fs_env *env, struct fs_node *dir, const struct pai_ws_push *push)
 {
@@ -408,6 +429,7 @@ static void child_pushed_locked(
 	}
 	if (push->flags & PAI_WS_PUSH_ENTRY) {
 		env->unseen |= (push->flags & PAI_WS_PUSH_UNSEEN) != 0;
+		fs_listing_void_locked(dir);
 		entry_pushed_locked(env, dir, push);
 		attr_pushed_locked(dir, &push->dir_attr);
 	}
@@ -471,9 +493,9 @@ void fs_env_forget_all(struct fs_env *env)
 			forget_node_locked(s, n);
 		}
 	}
-	s->top->flags &= ~FS_NODE_WATCHED;
+	s->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
 	forget_negatives_locked(s, s->top);
-	fs_notify_inode_locked(s->top, false);
+	fs_notify_inode_locked(s->top, s->top->flags & FS_NODE_PAGES);
 	pthread_mutex_unlock(&fs->lock);
 	pthread_rwlock_unlock(&s->answer_lock);
 }

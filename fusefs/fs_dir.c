@@ -18,22 +18,38 @@
 
 /* --- opening --- */
 
+/* The kernel keeps the listing as pages of the directory, filled by whoever reads it. */
+static void decide_listing_locked(struct fs_call *c, struct fs_handle *h, struct fuse_file_info *fi)
+{
+	struct fs_node *n = c->node;
+
+	if (fs_may_cache_locked(c, n, NULL)) {
+		h->caches = true;
+		fi->cache_readdir = 1;
+		fi->keep_cache = n->flags & FS_NODE_PROVEN && n->stale_pages == 0;
+		n->flags |= FS_NODE_PAGES | FS_NODE_PROVEN;
+	}
+}
+
 static void reply_opened(struct fs_call *c, uint64_t ws_handle)
 {
 	struct fuse_file_info fi = {.flags = 0};
 	struct fs_handle *h;
+	int r;
 
+	fs_answer_begin(c);
 	pthread_mutex_lock(&c->fs->lock);
 	h = fs_handle_new_locked(c->node, c->env, ws_handle, false);
 	if (h) {
 		h->is_dir = true;
+		decide_listing_locked(c, h, &fi);
 	}
 	pthread_mutex_unlock(&c->fs->lock);
 	fi.fh = (uintptr_t)h;
-	if (h && fuse_reply_open(c->req, &fi) < 0) {
+	r = h ? fuse_reply_open(c->req, &fi) : fuse_reply_err(c->req, ENOMEM);
+	fs_answer_end(c);
+	if (h && r < 0) {
 		fs_handle_free(c->fs, h);
-	} else if (!h) {
-		(void)fuse_reply_err(c->req, ENOMEM);
 	}
 }
 
@@ -58,6 +74,8 @@ static void start_opendir(struct fs_call *c)
 		fs_call_done(c);
 		return;
 	}
+	fs_watch(c, c->node);
+	fs_know_names(c);
 	c->ws.op = PAI_WS_OPENDIR;
 	fs_cred(c);
 	if (fs_call_at(c, c->node, NULL)) {
@@ -215,6 +233,16 @@ static void take_back(struct fs_call *c, size_t count)
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
+/* What has just been answered may be from before a push: it is not to be kept. */
+static void recheck_listing(struct fs_call *c)
+{
+	pthread_mutex_lock(&c->fs->lock);
+	if (c->handle->caches && c->know != fs_know_locked(c->env, c->node, NULL)) {
+		fs_listing_void_locked(c->node);
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+}
+
 static void finish_readdir(struct fs_call *c)
 {
 	struct filling f = {.c = c};
@@ -240,6 +268,7 @@ static void finish_readdir(struct fs_call *c)
 		if (fuse_reply_buf(c->req, f.buf, f.used) < 0 && c->plus) {
 			take_back(c, taken);
 		}
+		recheck_listing(c);
 		fs_answer_end(c);
 	}
 	free(f.buf);
@@ -266,6 +295,10 @@ static void start_readdir(struct fs_call *c)
 	c->ws.in.list.cookie = c->offset > DOTS ? (uint64_t)c->offset - DOTS : 0;
 	c->ws.in.list.max = c->size / least + 1;
 	c->ws.in.list.names_only = false;
+	pthread_mutex_lock(&c->fs->lock);
+	c->ws.in.list.anew = c->handle->is_stale;
+	c->handle->is_stale = false;
+	pthread_mutex_unlock(&c->fs->lock);
 	fs_call_submit(c);
 }
 

@@ -77,7 +77,8 @@ static void on_attached(void *arg, struct pai_session *s, struct pai_env *e, boo
 	env->identity = *pai_env_identity(e);
 	env->session->env = fs_env_ref_locked(env);
 	fs_session_list_locked(env->session); /* not before the ledger has it */
-	env->session->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE | FS_NODE_TOLD);
+	env->session->top->flags &=
+	    ~(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE | FS_NODE_TOLD | FS_NODE_PROVEN);
 	env->session->top->attr.id = env->root_id;
 	pthread_mutex_unlock(&fs->lock);
 	pai_log_info("fuse", "session %s: %s environment, generation %llu", env->session->key,

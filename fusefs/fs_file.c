@@ -91,6 +91,9 @@ void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
 		if (n->env) {
 			fs_node_list_opened_locked(n, false);
 		}
+		if (h->is_dir) {
+			fs_node_list_unproven_locked(n, false);
+		}
 	}
 	if (h->env) {
 		ws = h->env->ws ? pai_ws_ref(h->env->ws) : NULL;

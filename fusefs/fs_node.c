@@ -415,7 +415,7 @@ void fs_node_list_opened_locked(struct fs_node *n, bool on)
 
 void fs_node_list_unproven_locked(struct fs_node *n, bool on)
 {
-	if (on && !n->unproven_link) {
+	if (on && n->env && !n->unproven_link) {
 		n->unproven_next = n->env->unproven;
 		n->unproven_link = &n->env->unproven;
 		if (n->unproven_next) {

@@ -34,7 +34,8 @@ struct recheck {
 /* Those in the other list, and those that are written, lose their pages anyway. */
 static bool is_kept_open(const struct fs_node *n)
 {
-	return n->flags & FS_NODE_PAGES && !n->unproven_link && !n->writers;
+	return n->flags & FS_NODE_PAGES && !S_ISDIR(n->attr.mode) && !n->unproven_link &&
+	       !n->writers;
 }
 
 static bool is_told_by_name(const struct fs_node *n)

@@ -92,8 +92,8 @@ enum fs_node_flags {
 	FS_NODE_BARE_GIT = 1 << 11, /* .git, or a directory that looks like a bare repository */
 	FS_NODE_WRITTEN = 1 << 16,  /* changed through this mount since it was told */
 	FS_NODE_LOCKED = 1 << 17, /* a lock was taken through this mount since it was last closed */
-	FS_NODE_PAGES =
-	    1 << 14, /* it was opened through this mount: the kernel may hold pages of it */
+	FS_NODE_PAGES = 1 << 14,  /* it was opened through this mount: the kernel may hold pages of
+				     it, of a  directory its listing */
 	FS_NODE_ALIASED =
 	    1
 	    << 15, /* a directory in which the kernel may hold names that our table does not list */
@@ -114,6 +114,8 @@ struct fs_handle {
 	struct fs_env *env;   /* referenced; NULL: the root's, or a top without an environment */
 	struct fs_handle *next, **link; /* of the node */
 	bool writable, is_dir;
+	/* A directory: what is read through it stays in the kernel; what the server read is old. */
+	bool caches, is_stale;
 	struct fs_session **listing; /* the root's own, of one moment */
 	size_t listing_count;
 };
@@ -427,6 +429,8 @@ void fs_drop_stored_locked(struct fs_env *env);
  * has been noted. Holds its own references until then. */
 void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
+/* A name came or went in the directory: the listing that the kernel keeps of it ends. */
+void fs_listing_void_locked(struct fs_node *dir);
 /* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */
 void fs_dir_changed_locked(struct fs_node *dir);
 /* Its data was changed through this mount: the kernel doubts size and times by itself. */

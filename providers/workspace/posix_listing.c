@@ -1,7 +1,11 @@
 /*
  * A directory's names as they were when its reading began: what is deleted or made during a walk
  * (`rm -rf` deletes as it reads) moves no other entry. Names lie in one block, each after its type
- * byte; a hundred thousand of twenty bytes are two megabytes.
+ * byte; a hundred thousand of twenty bytes are four megabytes.
+ *
+ * The order is that of a hash of the name, and the hash is the cookie: so a walk may also go on in
+ * a later snapshot, on another handle even (the kernel does, when the listing that it kept has been
+ * dropped in the middle of somebody's walk), and meets every name that stayed exactly once.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,37 +19,49 @@
 #define PAGE_MAX 4096                  /* entries per answer */
 #define CHUNK_BYTES 65536
 
+struct place {
+	uint64_t cookie;
+	uint32_t start; /* offset into names: the type byte; the name follows */
+};
 struct pai_listing {
-	struct pai_buf names;  /* type byte, name, NUL; again */
-	struct pai_buf starts; /* uint32_t offsets into names */
+	struct pai_buf names; /* type byte, name, NUL; again */
+	struct pai_buf bytes; /* of struct place, by cookie once all are there */
 };
 
 void pai_listing_free(struct pai_listing *l)
 {
 	if (l) {
 		pai_buf_fini(&l->names);
-		pai_buf_fini(&l->starts);
+		pai_buf_fini(&l->bytes);
 		free(l);
 	}
 }
 
-static size_t listing_count(const struct pai_listing *l)
+static struct place *places(const struct pai_listing *l)
 {
-	return l->starts.len / sizeof(uint32_t);
+	return (struct place *)(void *)l->bytes.data;
 }
 
-/* The type byte of entry i; its name follows. */
-static const char *listing_at(const struct pai_listing *l, size_t i)
+static size_t place_count(const struct pai_listing *l)
 {
-	uint32_t start;
+	return l->bytes.len / sizeof(struct place);
+}
 
-	memcpy(&start, l->starts.data + i * sizeof(start), sizeof(start));
-	return l->names.data + start;
+/* FNV-1a, with its high bits folded in; 62 bits, since offsets have a sign and the mount adds two;
+ * never 0, which is the beginning. */
+static uint64_t cookie_of(const char *name)
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (; *name; name++) {
+		h = (h ^ (unsigned char)*name) * 1099511628211u;
+	}
+	return ((h ^ h >> 32) & (UINT64_MAX >> 2)) | 1;
 }
 
 static int listing_add(struct pai_listing *l, const struct dirent64 *d)
 {
-	uint32_t start = (uint32_t)l->names.len;
+	struct place place = {.cookie = cookie_of(d->d_name), .start = (uint32_t)l->names.len};
 	char type = (char)d->d_type;
 	int r;
 
@@ -56,7 +72,29 @@ static int listing_add(struct pai_listing *l, const struct dirent64 *d)
 	if (r == 0) {
 		r = pai_buf_add(&l->names, d->d_name, strlen(d->d_name) + 1);
 	}
-	return r ? r : pai_buf_add(&l->starts, &start, sizeof(start));
+	return r ? r : pai_buf_add(&l->bytes, &place, sizeof(place));
+}
+
+static int by_cookie(const void *a, const void *b)
+{
+	uint64_t x = ((const struct place *)a)->cookie, y = ((const struct place *)b)->cookie;
+
+	return (x > y) - (x < y);
+}
+
+/* Two names of one hash, if that ever happens, lie next to each other, told apart by one. */
+static void listing_sort(struct pai_listing *l)
+{
+	struct place *p = places(l);
+
+	if (p) {
+		qsort(p, place_count(l), sizeof(*p), by_cookie);
+	}
+	for (size_t i = 1; i < place_count(l); i++) {
+		if (p[i].cookie <= p[i - 1].cookie) {
+			p[i].cookie = p[i - 1].cookie + 1;
+		}
+	}
 }
 
 static int listing_fill(struct pai_listing *l, int fd, char *chunk)
@@ -77,6 +115,7 @@ static int listing_fill(struct pai_listing *l, int fd, char *chunk)
 			at += d->d_reclen;
 		}
 	}
+	listing_sort(l);
 	return n < 0 ? errno : 0;
 }
 
@@ -91,7 +130,7 @@ static int listing_new(int fd, struct pai_listing **ret)
 		return ENOMEM;
 	}
 	l->names.max = LISTING_BYTES_MAX;
-	l->starts.max = LISTING_BYTES_MAX;
+	l->bytes.max = LISTING_BYTES_MAX;
 	error = listing_fill(l, fd, chunk);
 	if (error) {
 		pai_listing_free(l);
@@ -101,41 +140,61 @@ static int listing_new(int fd, struct pai_listing **ret)
 	return 0;
 }
 
+/* The first place behind the cookie. */
+static size_t place_behind(const struct pai_listing *l, uint64_t cookie)
+{
+	size_t low = 0, high = place_count(l);
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (places(l)[mid].cookie > cookie) {
+			high = mid;
+		} else {
+			low = mid + 1;
+		}
+	}
+	return low;
+}
+
 /* Copies `count` entries from `first` on into one block: entries, then their names. */
 static int page_of(const struct pai_listing *l, size_t first, size_t count, struct pai_ws_req *req)
 {
-	const char *from = count ? listing_at(l, first) : "";
-	const char *to = first + count < listing_count(l) ? listing_at(l, first + count)
-							  : l->names.data + l->names.len;
-	size_t names_len = count ? (size_t)(to - from) : 0;
-	struct pai_ws_entry *entries = calloc(1, count * sizeof(*entries) + names_len + 1);
-	char *names = (char *)(entries + count);
+	const struct place *p = places(l) + first;
+	struct pai_ws_entry *entries;
+	size_t names_len = 0;
+	char *name;
 
+	for (size_t i = 0; i < count; i++) {
+		names_len += strlen(l->names.data + p[i].start + 1) + 1;
+	}
+	entries = calloc(1, count * sizeof(*entries) + names_len + 1);
 	if (!entries) {
 		return ENOMEM;
 	}
-	memcpy(names, from, names_len);
+	name = (char *)(entries + count);
 	for (size_t i = 0; i < count; i++) {
-		const char *e = names + (listing_at(l, first + i) - from);
+		const char *from = l->names.data + p[i].start;
 
-		entries[i].d_type = (uint8_t)*e;
-		entries[i].name = e + 1;
-		entries[i].cookie = first + i + 1;
+		entries[i].d_type = (uint8_t)*from;
+		entries[i].name = name;
+		entries[i].cookie = p[i].cookie;
+		name = stpcpy(name, from + 1) + 1;
 	}
 	req->out.memory = entries;
 	req->out.entries = entries;
 	req->out.count = count;
-	req->out.end = first + count == listing_count(l);
+	req->out.end = first + count == place_count(l);
 	return 0;
 }
 
 static int read_page(struct pai_handle *h, struct pai_ws_req *req)
 {
-	size_t count, first = req->in.list.cookie;
 	struct pai_listing *fresh;
+	size_t count, first;
 	int error;
 
-	if (first == 0 || !h->listing) {
+	if (req->in.list.cookie == 0 || req->in.list.anew || !h->listing) {
 		error = listing_new(h->fd, &fresh);
 		if (error) {
 			return error;
@@ -143,9 +202,8 @@ static int read_page(struct pai_handle *h, struct pai_ws_req *req)
 		pai_listing_free(h->listing);
 		h->listing = fresh;
 	}
-	count = listing_count(h->listing);
-	first = first < count ? first : count;
-	count -= first;
+	first = place_behind(h->listing, req->in.list.cookie);
+	count = place_count(h->listing) - first;
 	count = count < req->in.list.max ? count : req->in.list.max;
 	return page_of(h->listing, first, count < PAGE_MAX ? count : PAGE_MAX, req);
 }

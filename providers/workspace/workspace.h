@@ -83,7 +83,8 @@ enum pai_ws_op {
 	PAI_WS_OPENDIR,   /* at -> out.handle, attr (of the directory, read before its entries) */
 	PAI_WS_READDIR, /* handle, in.list: cookie, max -> out.entries, out.count, out.end. Cookie 0
 			   takes a new snapshot; the names are of one moment, the attrs of the call.
-			   Released by RELEASE */
+			   A cookie may come from another handle of the directory where CAP_WATCH:
+			   names that stayed are met once. Released by RELEASE */
 	PAI_WS_STATFS,  /* -> out.statfs */
 	PAI_WS_GETXATTR,    /* at | handle, name -> out.data, out.len */
 	PAI_WS_SETXATTR,    /* at | handle, name, in.io (value), flags (XATTR_*) -> attr */
@@ -193,6 +194,7 @@ struct pai_ws_req {
 			uint64_t cookie;
 			size_t max; /* entries */
 			bool names_only;
+			bool anew; /* go on in a new snapshot; where CAP_WATCH */
 		} list;
 		struct {
 			uint64_t owner;

@@ -114,5 +114,65 @@ for i in range(300):
 print(wrong)
 END
 is own-links-are-counted "$(python3 links.py)" 0
+# Listings stay in the kernel: a directory that is held open shows what the sandbox does, too.
+mkdir held && touch held/a
+cat >held.py <<'END'
+import ctypes, os, subprocess
+libc = ctypes.CDLL(None)
+libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p
+libc.opendir.argtypes = [ctypes.c_char_p]
+for call in (libc.readdir, libc.rewinddir, libc.closedir):
+    call.argtypes = [ctypes.c_void_p]
+NAME = 19 # offsetof(struct dirent, d_name)
+
+def names(stream):
+    libc.rewinddir(stream)
+    found = set()
+    while entry := libc.readdir(stream):
+        found.add(ctypes.string_at(entry + NAME).decode())
+    return found - {".", ".."}
+
+def sandbox(*argv):
+    subprocess.run(["pai-exec", "--", *argv], check=True)
+
+one, two = libc.opendir(b"held"), libc.opendir(b"held")
+for i in range(30):
+    mine, theirs = f"mine{i}", f"theirs{i}"
+    for stream in (one, two):
+        names(stream)
+    open(f"held/{mine}", "w").close()
+    for found in (names(one), set(os.listdir("held"))):
+        assert mine in found, found
+    sandbox("sh", "-c", f"rm held/{mine}; mkdir held/{theirs}")
+    for found in (names(two), names(one), set(os.listdir("held"))):
+        assert theirs in found and mine not in found, (i, found)
+print("exact")
+END
+is held-listing "$(python3 held.py 2>&1 | tail -1)" exact
+
+# Who deletes as he reads meets every name, and so does who reads while somebody else deletes.
+mkdir wide && (cd wide && seq 3000 | xargs touch)
+for i in 1 2; do ls wide | wc -l; done >counts
+is wide-listing "$(sort -u counts)" 3000
+cat >walk.py <<'END'
+import os
+met = set()
+for entry in os.scandir("wide"):
+    met.add(entry.name)
+    if int(entry.name) % 2:
+        os.unlink(entry.path)
+print(len(met), len(os.listdir("wide")))
+END
+is delete-as-you-read "$(python3 walk.py)" "3000 1500"
+cat >meet.py <<'END'
+import os, subprocess
+os.listdir("wide")
+walk = os.scandir("wide")
+met = {next(walk).name}
+subprocess.run(["pai-exec", "--", "sh", "-c", "cd wide && rm ?0 ??0 ???0 && touch x y z"], check=True)
+met |= {entry.name for entry in walk}
+print(len([n for n in range(2, 3001, 2) if n % 10 and str(n) not in met]))
+END
+is met-once-while-others-delete "$(python3 meet.py)" 0
 stop
 exit $failed

@@ -80,6 +80,8 @@ quiet("ls", "-l", "wide")
 cost = counted(lambda: quiet("ls", "-l", "wide"))
 check("ls-l-looks-nothing-up", {k: v for k, v in cost[0].items() if k in ("lookup", "getattr")},
       {"getattr": 2})
+check("third-ls-lists-nothing", counted(lambda: quiet("ls", "-l", "wide"))[0],
+      {"opendir": 1, "release": 1, "getxattr": 2, "getattr": 1})
 xattrs = ("getxattr", "listxattr", "setxattr", "removexattr")
 only = lambda cost: {k: v for k, v in cost[1].items() if k in xattrs}
 check("ls-l-forwards-no-xattr", only(cost), {})

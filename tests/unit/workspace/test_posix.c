@@ -612,76 +612,7 @@ Test(posix, only_user_xattrs_are_served)
 	cr_assert(!(req.attr.flags & PAI_WS_HAS_XATTRS), "ours do not count");
 }
 
-/* --- listing --- */
-
-static size_t list_all(uint64_t handle, size_t max, bool names_only, size_t *with_attr)
-{
-	struct pai_ws_req req = {
-	    .op = PAI_WS_READDIR,
-	    .handle = handle,
-	    .in.list = {.max = max, .names_only = names_only},
-	};
-	size_t count = 0;
-
-	*with_attr = 0;
-	do {
-		cr_assert_eq(run(&f, &req), 0);
-		cr_assert(req.out.count > 0 || req.out.end);
-		for (size_t i = 0; i < req.out.count; i++) {
-			*with_attr += req.out.entries[i].has_attr;
-			req.in.list.cookie = req.out.entries[i].cookie;
-			cr_assert(*req.out.entries[i].name != '.');
-			if (!names_only && count == 0 && i == 0) {
-				/* Gone while the walk goes on: the others stay where they are. */
-				(void)unlinkat(f.dir_fd, req.out.entries[i].name, 0);
-			}
-		}
-		count += req.out.count;
-		max = req.out.end;
-		pai_ws_req_fini(&req);
-	} while (!max);
-	return count;
-}
-
-Test(posix, listing_is_of_one_moment)
-{
-	struct pai_ws_req req = {.op = PAI_WS_OPENDIR, .at = ROOT};
-	size_t with_attr;
-	char name[16];
-
-	for (int i = 0; i < 2500; i++) {
-		(void)snprintf(name, sizeof(name), "file%d", i);
-		put_file(&f, name, "");
-	}
-	cr_assert_eq(run(&f, &req), 0);
-	cr_assert(S_ISDIR(req.attr.mode));
-	cr_assert_eq(list_all(req.out.handle, 100, false, &with_attr), 2500);
-	cr_assert_eq(with_attr, 2500);
-	cr_assert_eq(list_all(req.out.handle, SIZE_MAX, true, &with_attr), 2499);
-	cr_assert_eq(with_attr, 0);
-	cr_assert_eq(release(&f, req.out.handle), 0);
-}
-
-Test(posix, entry_that_vanished_has_no_attributes)
-{
-	struct pai_ws_req req = {.op = PAI_WS_OPENDIR, .at = ROOT};
-	struct pai_ws_req list = {.op = PAI_WS_READDIR, .in.list = {.max = 1}};
-
-	put_file(&f, "a", "");
-	put_file(&f, "b", "");
-	cr_assert_eq(run(&f, &req), 0);
-	list.handle = req.out.handle;
-	cr_assert_eq(run(&f, &list), 0);
-	list.in.list.cookie = list.out.entries[0].cookie;
-	pai_ws_req_fini(&list);
-	cr_assert_eq(unlinkat(f.dir_fd, "a", 0), 0);
-	cr_assert_eq(unlinkat(f.dir_fd, "b", 0), 0);
-	cr_assert_eq(run(&f, &list), 0);
-	cr_assert_eq(list.out.count, 1);
-	cr_assert(!list.out.entries[0].has_attr);
-	cr_assert(list.out.end);
-	pai_ws_req_fini(&list);
-}
+/* --- the whole --- */
 
 Test(posix, statfs_and_access)
 {
