@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/statfs.h>
 
+#include "providers/base/log.h"
 #include "providers/base/pool.h"
 #include "providers/provider.h"
 #include "providers/workspace/posix_lock.h"
@@ -213,6 +214,25 @@ static bool config_watches(const struct pai_posix *ws)
 	return ws->config.on_push && ws->is_truthful;
 }
 
+/* A user's inotify instances may all be taken: slower then, not wrong. */
+static int join_watch(struct pai_posix *ws, struct pai_err *err)
+{
+	struct pai_err why = PAI_ERR_INIT;
+	int r = pai_watch_join(ws, &ws->watch, &why);
+
+	if (r == -EMFILE) {
+		pai_log_warn("watch",
+		    "%s (fs.inotify.max_user_instances): nothing is cached of this workspace",
+		    why.msg);
+		ws->is_truthful = false;
+		return 0;
+	}
+	if (r < 0) {
+		*err = why;
+	}
+	return r;
+}
+
 static int open_parts(struct pai_posix *ws, struct pai_err *err)
 {
 	struct statx stx;
@@ -227,11 +247,11 @@ static int open_parts(struct pai_posix *ws, struct pai_err *err)
 	if (!ws->lock_owners) {
 		return pai_err_no_memory(err);
 	}
-	ws->attr_flags = config_watches(ws) ? 0 : PAI_WS_UNWATCHED;
 	r = read_own_groups(ws, err);
 	if (r == 0 && config_watches(ws)) {
-		r = pai_watch_join(ws, &ws->watch, err);
+		r = join_watch(ws, err);
 	}
+	ws->attr_flags = config_watches(ws) ? 0 : PAI_WS_UNWATCHED;
 	return r;
 }
 

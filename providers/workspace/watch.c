@@ -438,13 +438,16 @@ static const struct pai_ws_identity *dir_id(const struct pai_posix *ws, const st
 int pai_watch_share(
     struct pai_posix *ws, const struct pai_node *dir, const char *name, const struct statx *stx)
 {
-	struct pai_watch_service *s = ws->watch->service;
+	struct pai_watch_service *s = ws->watch ? ws->watch->service : NULL;
 	struct pai_ws_identity id = pai_posix_identity(stx);
 	struct pai_proof_stamp stamp = stamp_of(stx);
 	struct pai_watch *w;
 	struct pai_proof *p;
 	int fd = -1;
 
+	if (!s) {
+		return -1;
+	}
 	(void)pthread_mutex_lock(&s->lock);
 	w = find_id_locked(s, dir_id(ws, dir));
 	p = w ? pai_proofs_find(&s->proofs, w->wd, name) : NULL;
