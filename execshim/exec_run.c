@@ -475,11 +475,13 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 	for (size_t i = 0; env && env[i]; i++) {
 		free(env[i]);
 	}
-	return put == -EMSGSIZE ? pai_err_set(err, PAI_E_INPUT,
-				      "the command, its environment and directory are too large to "
-				      "pass on")
-	       : put < 0        ? pai_err_errno(err, -put, "encode the command")
-				: 0;
+	if (put == -EMSGSIZE) {
+		(void)pai_err_set(
+		    err, PAI_E_INPUT, "the command, its environment and directory are over 1 MiB");
+		err->errnum = E2BIG;
+		return -E2BIG;
+	}
+	return put < 0 ? pai_err_errno(err, -put, "encode the command") : 0;
 }
 
 /* A write of ours that failed is our failure, unless it is a reader's that went away. */
