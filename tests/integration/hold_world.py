@@ -131,7 +131,7 @@ def unmount(path):
 class Daemon:
     """A daemon; `top` is its mount point, None without one."""
 
-    def __init__(self, provider, name, *options, mount=True, argv=()):
+    def __init__(self, provider, name, *options, mount=True, argv=(), before=()):
         self.name, self.top = name, f"{TMP}/{name}" if mount else None
         self.options = [*options]
         if provider == "local":
@@ -140,7 +140,7 @@ class Daemon:
                 self.options.remove(f"root={TMP}/root-{name}")
         if mount:
             os.makedirs(self.top, exist_ok=True)
-        self.argv = [BUILD + "/paifs", provider, *([self.top] if mount else ["--no-mount"]),
+        self.argv = [*before, BUILD + "/paifs", provider, *([self.top] if mount else ["--no-mount"]),
                      "-n", name, "-f", *argv]
         if self.options:
             self.argv += ["-o", ",".join(self.options)]
