@@ -116,7 +116,7 @@ static int open_provider(
 		return -err->errnum;
 	}
 	if (o->fault && pai_provider_fault(PAI_TAKE(p), o->fault, &p, err) < 0) {
-		return pai_err_wrap(err, "fault=%s", o->fault);
+		return -err->errnum; /* names the item */
 	}
 	/* Outermost: what was injected is traced too. */
 	if (o->trace_path && (open_append(o->trace_path, &fd, err) < 0 ||

@@ -220,14 +220,17 @@ static int parse_item(struct fault *f, const char *item, struct pai_err *err)
 		return 0;
 	}
 	if (!parse_call(item, (size_t)(p - item), &rule.call)) {
-		return wrong(item, "seed=N, or CALL=ACTION with a call of provider.h or '*'", err);
+		return wrong(
+		    item, "seed=N, or CALL=ACTION with a CALL such as create, run, kill or *", err);
 	}
 	if (!take_when(&p, &rule) || *p != '=') {
 		return wrong(item, "#N, #N+, #N-M or %P before the '='", err);
 	}
 	if (!parse_action(p + 1, &rule)) {
 		return wrong(item,
-		    "delay:MS, hang, error:KIND, after:KIND, lose or lose-after as the action",
+		    "delay:MS, hang, error:KIND, after:KIND (not-found, unavailable:auth, ...), "
+		    "lose or "
+		    "lose-after",
 		    err);
 	}
 	if (f->count == MAX_RULES) {
