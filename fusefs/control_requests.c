@@ -213,9 +213,10 @@ static int count_sessions(struct work *w, int64_t *ret, struct pai_err *err)
 	return 0;
 }
 
+static const char *const networks[] = {"none", "allowlist", "full"};
+
 static int status_daemon(struct work *w, struct pai_err *err)
 {
-	static const char *const networks[] = {"none", "allowlist", "full"};
 	const struct pai_options *o = OPTIONS(w);
 	struct pai_provider *p = pai_sessions_provider(SESSIONS(w));
 	bool runs = pai_provider_caps(p) & PAI_CAP_COMMANDS;
@@ -263,6 +264,8 @@ static int op_status(struct work *w, const struct pai_call *call, struct pai_err
 	env = pai_session_current(s);
 	files = env && pai_env_ws(env) ? pai_env_ws(env)->ops->name : NULL;
 	f = pai_json_set_str(session, "files", files);
+	f = f ? f
+	      : pai_json_set_str(session, "network", env ? networks[pai_env_network(env)] : NULL);
 	f = f ? f : pai_json_set(w->reply, "session", PAI_TAKE(session));
 	f = f ? f
 	      : pai_json_set(w->reply, "lostWrites",

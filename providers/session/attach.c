@@ -375,8 +375,16 @@ static int make_env(
 	struct pai_session_record record;
 	struct pai_err why = PAI_ERR_INIT;
 	bool changed = false, is_overtaken;
-	int r = pai_env_compose(a->s, take_sb, a->call, &e, err);
+	int r = need_options(a, err);
 
+	if (r < 0) {
+		pai_sandbox_free(take_sb);
+		return r;
+	}
+	r = pai_env_compose(a->s, take_sb, a->call, &e, err);
+	if (r == 0) {
+		e->network = a->options.access;
+	}
 	if (r == 0 && !(a->in->flags & PAI_ACQUIRE_LOOK)) {
 		r = pai_env_renew(e, a->call, err);
 	}

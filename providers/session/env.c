@@ -70,6 +70,11 @@ const struct pai_session_identity *pai_env_identity(const struct pai_env *e)
 	return &e->identity;
 }
 
+enum pai_network_access pai_env_network(const struct pai_env *e)
+{
+	return e->network;
+}
+
 uint64_t pai_env_generation(const struct pai_env *e)
 {
 	return e->generation;

@@ -37,6 +37,7 @@ struct pai_ws *pai_env_ws(struct pai_env *e);           /* borrowed */
 struct pai_sandbox *pai_env_sandbox(struct pai_env *e); /* borrowed */
 const struct pai_session_identity *pai_env_identity(const struct pai_env *e);
 uint64_t pai_env_generation(const struct pai_env *e);
+enum pai_network_access pai_env_network(const struct pai_env *e); /* what it was made with */
 bool pai_env_revoked(const struct pai_env *e);
 void *pai_env_user(const struct pai_env *e); /* what the listener's `compose` gave */
 /* The line for commands, opened on first use. Borrowed. POLICY_MISMATCH where commands aren't

@@ -44,6 +44,7 @@ struct pai_env {
 	int nonce_fd; /* the identity file, where it is of this host: unlinked by a kill; -1: none
 		       */
 	struct pai_session_identity identity;
+	enum pai_network_access network;
 	uint64_t generation;
 	bool replaced;
 	uint64_t attach_number; /* which attachment of its session */
