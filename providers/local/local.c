@@ -237,6 +237,9 @@ static int make_and_open(struct pai_local *l, int root_fd, const struct pai_crea
 			finish_kill(root_fd, id, PAI_CALL_UNBOUNDED);
 		}
 	}
+	if (r < 0 && key_fd >= 0) {
+		pai_local_key_remove(root_fd, in->binding_key); /* nothing is bound to it */
+	}
 	r = r < 0 ? r : pai_local_open_sandbox(l, root_fd, id, ret, err);
 	if (r == 0 && !*ret) {
 		return pai_err_set(err, PAI_E_NOT_FOUND, "sandbox %s was killed at once", id);

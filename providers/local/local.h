@@ -83,6 +83,8 @@ bool pai_local_expired(const struct pai_local_meta *m);
 int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
     char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err);
 int pai_local_key_bind(int key_fd, const char *id, struct pai_err *err);
+/* Its file goes; it is locked. */
+void pai_local_key_remove(int root_fd, const char *key);
 /* Forgets the key when it is bound to id. */
 void pai_local_key_unbind(
     int root_fd, const char *key, const char *id, const struct pai_call *call);

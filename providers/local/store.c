@@ -591,17 +591,22 @@ int pai_local_key_bind(int key_fd, const char *id, struct pai_err *err)
 	return 0;
 }
 
+void pai_local_key_remove(int root_fd, const char *key)
+{
+	char name[2 * PAI_SHA256_BYTES + 8] = "keys/";
+
+	pai_sha256_hex(key, strlen(key), name + strlen(name));
+	(void)unlinkat(root_fd, name, 0);
+}
+
 void pai_local_key_unbind(int root_fd, const char *key, const char *id, const struct pai_call *call)
 {
 	char bound[PAI_LOCAL_ID_MAX + 1];
-	char name[2 * PAI_SHA256_BYTES + 8];
 	pai_auto_fd int fd = -1;
 
 	/* When this fails the key points to a sandbox that is no more, which create sees. */
 	if (pai_local_key_lock(root_fd, key, call, &fd, bound, PAI_ERR_IGNORED()) == 0 &&
 	    strcmp(bound, id) == 0) {
-		(void)snprintf(name, sizeof(name), "keys/");
-		pai_sha256_hex(key, strlen(key), name + strlen(name));
-		(void)unlinkat(root_fd, name, 0);
+		pai_local_key_remove(root_fd, key);
 	}
 }
