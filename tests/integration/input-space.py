@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # timeout 90
-"""Full and read-only places: the workspace, the mount itself, the state directory."""
+"""Full, read-only and damaged places: the workspace, the mount itself, the state directory."""
+import contextlib
 import errno
 import fcntl
 import mmap
 import os
+import sqlite3
 import subprocess
 
 import hold_world as w
@@ -19,6 +21,8 @@ names = [
     "-o ro: EROFS for whatever changes the mount, commands run and write",
     "a full state directory: new keys are refused, sessions go on, with room all is well",
     "a start with a full state directory says so",
+    "no room for sandboxes: a clear error, and a kill makes room",
+    "a damaged ledger: set aside, said once, the session found again by looking",
 ]
 w.begin(*names)
 if os.geteuid() != 0:
@@ -220,6 +224,72 @@ def state_full_start():
     return ""
 
 
+def no_room():
+    d = w.Daemon("local", "noroom", f"root={SMALL}/root")
+    os.mkdir(d.top + "/k")
+    w.in_child(fill, d.top + "/k/big")
+    wrong = []
+    run = d.run("cat", "big")
+    if (run[0], len(run[1])) != (0, os.path.getsize(d.top + "/k/big")):
+        wrong.append(f"a command in the one that fills it: {run[0]} {run[2]}")
+    run = d.run("true", key="next")
+    if run[0] != 125 or b"No space left on device" not in run[2]:
+        wrong.append(f"another: {run}")
+    os.mkdir(d.top + "/new")
+    number, _ = w.errno_of(w.put, d.top + "/new/f")
+    if number != "ENOSPC":
+        wrong.append(f"a write: {number or 'success'}")
+    assert d.pai("kill", "k").returncode == 0
+    w.in_child(w.put, d.top + "/new/f")
+    run = d.run("cat", "f", key="new")
+    if run[:2] != (0, b"x"):
+        wrong.append(f"with room: {run}")
+    d.pai("kill", "new", "next")
+    left = sorted(n for _, _, files in os.walk(SMALL) for n in files)
+    d.stop()
+    return "; ".join(wrong) or (f"left: {left}" if left else "")
+
+
+def damage_random(path):
+    w.put(path, os.urandom(20000))
+
+
+def damage_foreign(path):
+    os.unlink(path)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE sessions (x)")
+
+
+def damage_cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def damaged():
+    d = w.Daemon("local", "damaged")
+    path = STATE + "/paifs/ledger.db"
+    os.mkdir(d.top + "/kept")
+    w.in_child(w.put, d.top + "/kept/f", b"kept")
+    before = d.session("kept")["sandboxId"]
+    for damage in damage_random, damage_foreign, damage_cut:
+        d.stop()
+        damage(path)
+        os.truncate(d.log, 0)
+        d.start()
+        w.wait_for(lambda: os.listdir(d.top) == ["kept"], 10, "the key, listed by the provider")
+        data = w.in_child(w.get, d.top + "/kept/f")
+        d.stop()
+        d.start()
+        said = w.get(d.log)
+        if said.count(b"\n") != 1 or b"set aside" not in said:
+            return f"{damage.__name__}: said {said}"
+        if data != b"kept" or d.session("kept")["sandboxId"] != before:
+            return f"{damage.__name__}: {data} {d.session('kept')}"
+    kept = [n for n in os.listdir(STATE + "/paifs") if n.startswith("ledger.db.damaged-")]
+    d.pai("kill", "kept")
+    d.stop()
+    return "" if len(kept) >= 3 else f"what was set aside: {kept}"
+
+
 try:
     STATE = mount(w.TMP + "/state", "-t", "tmpfs", "-o", "size=1m", "none")
     SMALL = mount(w.TMP + "/small", "-t", "tmpfs", "-o", "size=1m,nr_inodes=64", "none")
@@ -236,6 +306,10 @@ try:
                                 state_full, state_full_start]):
         w.case(name, fn)
     full_d.pai("kill", "k", "new", "other")
+    full_d.stop()
+    subprocess.run(["find", SMALL, "-mindepth", "1", "-delete"], check=True)
+    w.case(names[9], no_room)
+    w.case(names[10], damaged)
 finally:
     os.chdir("/")
     for daemon in w.daemons:
