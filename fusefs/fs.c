@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -179,13 +180,14 @@ static void unmount_at(const char *mountpoint)
 	}
 }
 
-/* A daemon that was killed leaves its mount behind: every access says ENOTCONN until somebody
- * unmounts it. */
+/* A daemon that was killed leaves its mount behind: what is asked of it says ENOTCONN until
+ * somebody unmounts it. Not stat(): the kernel may know the attributes still. */
 static int repair(const char *mountpoint, struct pai_err *err)
 {
+	struct statfs fs;
 	struct stat st;
 
-	if (stat(mountpoint, &st) == 0 || errno != ENOTCONN) {
+	if (statfs(mountpoint, &fs) == 0 || errno != ENOTCONN) {
 		return 0;
 	}
 	pai_log_warn("fuse", "%s: its daemon is gone; unmounting what it left", mountpoint);
