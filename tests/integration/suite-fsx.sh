@@ -1,10 +1,25 @@
 #!/bin/bash
 # fsx on the mount: every read is what was written, mappings, holes and copies included.
 # timeout 280
-# timeout-long 7200
+# timeout-long 3600
 . "$(dirname "$0")/lib.sh"
 begin fsx
-program=$(crate fsx 0.3.2) || { not_ok fsx "cargo install failed"; exit 1; }
+# The crate never unmaps what it reads through a mapping: it grows slower with every operation, and
+# after some 300,000 no process may map more. One line gives that back.
+unmapping_fsx() {
+	local at=$PAI_TEST_CACHE/fsx-0.3.2-unmapping src=$PAI_TMP/fsx
+	[ ! -x "$at/bin/fsx" ] || return 0
+	command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+	mkdir -p "$PAI_TEST_CACHE" "$src/src" && echo 'fn main() {}' >"$src/src/main.rs" &&
+		printf '[package]\nname = "fetch"\n[dependencies]\nfsx = "=0.3.2"\n' >"$src/Cargo.toml" &&
+		(cd "$src" && cargo --quiet vendor crates >/dev/null) &&
+		sed -i '/fn domapread/,/fn domapwrite/s/^\( *\)self.check_eofpage(.*/&\n\1munmap(p, map_size).unwrap();/' \
+			"$src/crates/fsx/src/main.rs" &&
+		[ "$(grep -c '^ *munmap(p, ' "$src/crates/fsx/src/main.rs")" = 3 ] &&
+		cargo install --quiet --locked --root "$at" --path "$src/crates/fsx"
+}
+program=$PAI_TEST_CACHE/fsx-0.3.2-unmapping/bin/fsx
+unmapping_fsx >&2 || { not_ok fsx "cargo can't build it"; exit 1; }
 ops=$(short_or_long 50000 1000000)
 cat >"$PAI_TMP/fsx.toml" <<-END
 	[weights]
@@ -28,7 +43,7 @@ BOX=$(mktemp -d /dev/shm/pai-test-XXXXXX)
 trap 'clean_up; rm -rf "$BOX"' EXIT
 start || { not_ok fsx "no mount"; exit 1; }
 for seed in 1 2 3 4; do
-	(timeout "$(short_or_long 240 6000)" "$program" -f "$PAI_TMP/fsx.toml" -N "$ops" -S $seed -q \
+	(timeout "$(short_or_long 240 3000)" "$program" -f "$PAI_TMP/fsx.toml" -N "$ops" -S $seed -q \
 		-P "$PAI_TMP" "$MNT/fsx-$seed" >"$PAI_TMP/log-$seed" 2>&1
 		echo "exit $?" >>"$PAI_TMP/log-$seed") &
 	jobs[seed]=$!
