@@ -151,6 +151,26 @@ rss() { awk '/^VmRSS/ {print $2}' "/proc/$daemon_pid/status"; }
 
 # The session that `start` makes.
 KEY=work
+# daemon PROVIDER OPTION...: mounts it at TOP; at least one option.
+daemon() {
+	local IFS=, provider=$1
+	shift
+	MNT=$TOP/$KEY
+	"$PAI_BUILD/paifs" "$provider" "$TOP" -f -n default -o "$*" >"$PAI_TMP/daemon.log" 2>&1 &
+	daemon_pid=$!
+	mounted=$TOP
+	if ! wait_for 10 mountpoint -q "$TOP"; then
+		cat "$PAI_TMP/daemon.log"
+		return 1
+	fi
+}
+# mount_provider PROVIDER OPTION...: as `start`, where the sandbox is no directory of this host.
+mount_provider() {
+	TOP=$PAI_TMP/top
+	mkdir -p "$TOP"
+	daemon "$@" && mkdir "$MNT" && cd "$MNT" || return 1
+	BOX=$MNT
+}
 start() {
 	local IFS=,
 	TOP=$PAI_TMP/top BOX=${BOX:-$PAI_TMP/box}
@@ -162,15 +182,7 @@ start() {
 		passthrough "$BOX" "$TOP" cache=never,timeout=0,xattr,allow_other || return 1
 		;;
 	paifs)
-		MNT=$TOP/$KEY
-		"$PAI_BUILD/paifs" local "$TOP" -f -n default -o "host_commands${*:+,$*}" \
-			>"$PAI_TMP/daemon.log" 2>&1 &
-		daemon_pid=$!
-		mounted=$TOP
-		if ! wait_for 10 mountpoint -q "$TOP"; then
-			cat "$PAI_TMP/daemon.log"
-			return 1
-		fi
+		daemon local host_commands "$@" || return 1
 		session "$KEY" "$BOX" || return 1
 		;;
 	*)
@@ -194,6 +206,28 @@ sandbox_words() {
 	paifs) echo "$PAI_BUILD/pai-exec -n default -s $KEY --" ;;
 	*) echo "env -C $BOX" ;;
 	esac
+}
+
+# tester NAME SEED OPS [OPTION...]: one run of the two-sided tester as a test; a failing list outlives
+# the scratch directory. 2 and above: there is no point in going on.
+tester() {
+	local name=$1 seed=$2 ops=$3 agent out status
+	shift 3
+	agent=$(sandbox_words)
+	# The sandbox sees its workspace and the system, not the build.
+	mkdir -p "$MNT/.tester" && cp "$PAI_BUILD/tests/tester-agent" "$MNT/.tester/"
+	out=$(timeout "$(short_or_long 100 1200)" "$PAI_BUILD/tests/tester-main" --mount "$MNT" \
+		--sandbox "$BOX" --agent "$agent ./.tester/tester-agent ." --barrier "$agent true" \
+		--seed "$seed" --ops "$ops" --save "$PAI_TMP/failed.ops" "$@" 2>&1)
+	status=$?
+	if [ $status = 0 ]; then
+		ok "$name ($(echo "$out" | grep -o '[0-9]* barriers'), $ops operations)"
+		return 0
+	fi
+	echo "$out" | cut -c1-500
+	not_ok "$name" "exit $status; replay: tester-main --replay $seed --ops $ops $*"
+	! [ -e "$PAI_TMP/failed.ops" ] || mv "$PAI_TMP/failed.ops" "$PAI_BUILD/$name.ops"
+	return $status
 }
 
 # What a tree is, for comparing two of them: kinds, modes, link counts, sizes, link texts, bytes.

@@ -10,12 +10,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-log_path=$PAI_TMP/sanitizer}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-log_path=$PAI_TMP/sanitizer}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:log_path=$PAI_TMP/sanitizer}"
 start || { not_ok sanitizer-mount "no mount"; exit 1; }
-agent=$(sandbox_words)
-
-mkdir .tester && cp "$PAI_BUILD/tests/tester-agent" .tester/
-check tester timeout 100 "$PAI_BUILD/tests/tester-main" --mount "$MNT" --sandbox "$BOX" \
-	--agent "$agent ./.tester/tester-agent ." --barrier "$agent true" --seed 1 --ops 2000 \
-	--save "$PAI_TMP/failed.ops"
+tester tester-sanitized 1 2000
 
 repository() {
 	git init -q "$PAI_TMP/repo" && cd "$PAI_TMP/repo" || return 1
