@@ -322,15 +322,25 @@ int pai_posix_setattr(struct pai_posix *ws, struct pai_ws_req *req)
 	return error;
 }
 
+static int access_fd(int fd, uint32_t mask)
+{
+	return faccessat(fd, "", (int)mask & 7, AT_EACCESS | AT_EMPTY_PATH) < 0 ? errno : 0;
+}
+
 int pai_posix_access(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node n = PAI_NODE_INIT;
-	int error = pai_posix_object(ws, &req->at, &n);
+	struct pai_handle *h;
+	int error;
 
-	if (error) {
+	if (req->handle) {
+		h = pai_handles_get(&ws->handles, req->handle);
+		error = h ? access_fd(h->fd, req->flags) : EBADF;
+		pai_handles_put(&ws->handles, h);
 		return error;
 	}
-	return faccessat(n.fd, "", (int)req->flags & 7, AT_EACCESS | AT_EMPTY_PATH) < 0 ? errno : 0;
+	error = pai_posix_object(ws, &req->at, &n);
+	return error ? error : access_fd(n.fd, req->flags);
 }
 
 int pai_posix_statfs(struct pai_posix *ws, struct pai_ws_req *req)

@@ -101,7 +101,7 @@ enum pai_ws_op {
 			 EOPNOTSUPP: it can't be watched, so nothing of it may be cached */
 	PAI_WS_UNWATCH, /* at.id */
 	PAI_WS_BARRIER, /* completes after every push for changes made before it was submitted */
-	PAI_WS_ACCESS,  /* at, flags (R_OK..): as the server's own user */
+	PAI_WS_ACCESS,  /* at | handle, flags (R_OK..): as the server's own user */
 	PAI_WS_OP_COUNT
 };
 const char *pai_ws_op_name(enum pai_ws_op op);
