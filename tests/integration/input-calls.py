@@ -517,7 +517,134 @@ def held():
     say("fsync of it", os.fsync, dfd)
 
 
-GROUPS = [links, names, opens, sizes, space, copies, locks, xattrs, times, modes, held]
+def listing():
+    os.mkdir("d")
+    for i in range(300):
+        fill(f"d/{i:03}", b"")
+
+    def removed_while_read():
+        seen = 0
+        with os.scandir("d") as entries:
+            for e in entries:
+                os.unlink(e.path)
+                seen += 1
+        return seen, os.listdir("d")
+    say("removed while it is read", removed_while_read)
+    for i in range(100):
+        fill(f"d/{i:03}", b"")
+    os.mkdir("d/sub")
+    os.symlink("x", "d/link")
+    os.mkfifo("d/fifo")
+    with os.scandir("d") as entries:
+        say("kinds in it", lambda: sorted((e.name, e.is_dir(follow_symlinks=False), e.is_symlink(),
+                                           e.is_file(follow_symlinks=False)) for e in entries
+                                          if not e.name.isdigit()))
+    say("links of it", lambda: os.stat("d").st_nlink)
+
+    def again():
+        fd = os.open("d", os.O_RDONLY)
+        first = sorted(os.listdir(fd))  # on a duplicate, which shares the offset
+        fill("d/new", b"")
+        os.lseek(fd, 0, os.SEEK_SET)
+        return len(first), len(os.listdir(fd))
+    say("read again from the start", again)
+    buffer = ctypes.create_string_buffer(4096)
+    fd = os.open("d", os.O_RDONLY)
+    say("getdents into 10 bytes", sys_, LIBC.syscall, 217, fd, buffer, 10)
+    say("getdents of a file", lambda: sys_(LIBC.syscall, 217, os.open("d/new", os.O_RDONLY),
+                                           buffer, 4096))
+    say("write to a directory", os.write, fd, b"x")
+    say("mmap of a directory", lambda: mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ))
+    say("lseek to the end", os.lseek, fd, 0, 9)
+
+
+def mappings():
+    fill("f", b"a" * 10000)
+    fd = os.open("f", os.O_RDWR)
+
+    def touch(at):
+        """The signal that ends a process which stores there."""
+        pid = os.fork()
+        if pid == 0:
+            m[at] = 1
+            os._exit(0)
+        return os.waitpid(pid, 0)[1] & 127
+    os.ftruncate(fd, 1 << 20)
+    m = mmap.mmap(fd, 1 << 20)
+    say("past a cut", lambda: (os.ftruncate(fd, 10000), m[9999], m[12287])[1:])
+    say("store past the last page", touch, 12288)
+    say("store in the last page", touch, 12287)
+    m[10000:12288] = b"z" * 2288  # in the last page, past the end
+    m.flush()
+    say("what was stored past the end is not there", lambda: (os.ftruncate(fd, 12288),
+                                                              os.pread(fd, 5, 10000))[1])
+    m[0:3] = b"new"
+    say("a store is read at once", os.pread, fd, 5, 0)
+    os.pwrite(fd, b"written", 100)
+    say("a write is in the mapping", lambda: m[100:107])
+    os.unlink("f")
+    m[5:8] = b"end"
+    m.flush()
+    say("a store into one without a name", os.pread, fd, 3, 5)
+    private = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE)
+    private[0:1] = b"P"
+    say("a private store stays private", os.pread, fd, 1, 0)
+    for name, flags, prot in (("shared, write, read-only", mmap.MAP_SHARED, mmap.PROT_WRITE),
+                              ("private, write, read-only", mmap.MAP_PRIVATE, mmap.PROT_WRITE)):
+        fill("g")
+        say(name, lambda: bool(mmap.mmap(os.open("g", os.O_RDONLY), 10, flags,
+                                         prot | mmap.PROT_READ)))
+    say("write-only", lambda: bool(mmap.mmap(os.open("g", os.O_WRONLY), 10, mmap.MAP_SHARED,
+                                             mmap.PROT_WRITE)))
+
+
+def others():
+    fill("f", b"0123456789")
+    fd, out = os.open("f", os.O_RDWR), os.open("out", os.O_CREAT | os.O_RDWR)
+    for name, flags in {"NOWAIT": 8, "APPEND": 16, "DSYNC": 2, "unknown": 1 << 20}.items():
+        say(f"pwritev2 {name}", os.pwritev, fd, [b"x"], 0, flags)
+        say("  is", lambda: os.fstat(fd).st_size)
+    say("sendfile", os.sendfile, out, fd, 0, 100)
+    say("  is", os.pread, out, 100, 0)
+    reader, writer = os.pipe()
+    say("splice out", os.splice, fd, writer, 5, 0)
+    say("  got", os.read, reader, 10)
+    os.write(writer, b"spliced")
+    say("splice in", os.splice, reader, out, 7, None, 2)
+    say("  is", os.pread, out, 100, 0)
+    for name, advice in {"WILLNEED": 3, "DONTNEED": 4, "99": 99}.items():
+        say(f"fadvise {name}", os.posix_fadvise, fd, 0, 0, advice)
+    say("readahead", sys_, LIBC.readahead, fd, 0, 4096)
+    say("sync_file_range", sys_, LIBC.sync_file_range, fd, 0, 0, 7)
+    say("syncfs", sys_, LIBC.syncfs, fd)
+    say("fdatasync", os.fdatasync, fd)
+    say("FIONREAD", lambda: struct.unpack("i", fcntl.ioctl(fd, 0x541B, b"\0" * 4))[0])
+    say("ioctl nobody knows", fcntl.ioctl, fd, 0x12345678)
+    say("TCGETS", fcntl.ioctl, fd, 0x5401, b"\0" * 64)
+    say("F_GETFL", lambda: fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND))
+    say("F_SETFL O_APPEND", fcntl.fcntl, fd, fcntl.F_SETFL, os.O_APPEND)
+    say("  then pwrite", os.pwrite, fd, b"end", 0)
+    say("  is", os.pread, fd, 100, 0)
+    say("  off again", fcntl.fcntl, fd, fcntl.F_SETFL, 0)
+    say("  then pwrite", os.pwrite, fd, b"START", 0)
+    say("  is", os.pread, fd, 100, 0)
+    for name, mode in {"X": 1, "R": 4, "W": 2, "RW": 6, "nothing": 0, "9": 9}.items():
+        say(f"access {name} of an open file", sys_, LIBC.access, b"f", mode)
+        say(f"access {name} of a directory", sys_, LIBC.access, b".", mode)
+        say(f"access {name} of nothing", sys_, LIBC.access, b"nothing", mode)
+    say("statvfs", lambda: (os.statvfs("f").f_namemax, os.statvfs("f").f_bsize))
+    say("chdir to a file", os.chdir, "f")
+    say("chdir without rights", lambda: (os.mkdir("shut"), os.chdir("f/.."))[0])
+    say("openat2 BENEATH ..", lambda: sys_(LIBC.syscall, 437, -100, b"..",
+                                           struct.pack("QQQ", os.O_RDONLY, 0, 8), 24))
+    say("pathconf PATH_MAX", os.pathconf, "f", "PC_PATH_MAX")
+    say("a long path", look, "./" * 2047 + "f")
+    say("a path too long", look, "./" * 2048 + "f")
+    say("execute a file that may not", lambda: os.execv("f", ["f"]))
+
+
+GROUPS = [links, names, opens, sizes, space, copies, locks, xattrs, times, modes, held, listing,
+          mappings, others]
 # What is another answer here than there, and is meant to be.
 UNKNOWN = "'ENOTSUP'"
 TOP_NS = (1 << 63) - 1  # times are 64-bit nanoseconds: they end in 2262
