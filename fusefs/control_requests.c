@@ -543,6 +543,10 @@ static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *
 	if (sandbox_id) {
 		return kill_sandbox(w, sandbox_id, call, err);
 	}
+	r = pai_key_check(key, err);
+	if (r < 0) {
+		return r;
+	}
 	r = pai_sessions_dispose(SESSIONS(w), key, call, &killed, err);
 	if (FS(w)) {
 		tell_mount(w, key, r < 0);

@@ -260,6 +260,12 @@ def no_keys():
             if not is_clean(r.stderr, 1) or not r.stderr.endswith(b" (input)\n") or \
                     not any(why in r.stderr for why in (b"1 to 128 bytes", b"UTF-8", b"control")):
                 wrong.append(f"{r.args[3:]}: {r.stderr}")
+    c = d.client()
+    for op in ("create", "kill", "reset", "pause", "trust", "status", "log"):  # not by our own
+        for key in ("", "x" * 129, "x" * 60000, "\x01", 7, [], {}):
+            good, answer = c.ask({"op": op, "key": key})
+            if isinstance(key, str) and (good or answer["kind"] != "input"):
+                wrong.append(f"{op} {key!r:.20}: {answer!r:.100}")
     return "; ".join(wrong)[:500]
 
 
