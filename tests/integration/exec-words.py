@@ -10,7 +10,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from hold_world import BUILD, TMP, Daemon, begin, case, finish, wait_for  # noqa: E402
+from hold_world import BUILD, TMP, Daemon, begin, case, finish  # noqa: E402
 
 PROGRAMS = ("paifs", "pai", "pai-exec", "pai-conformance")
 # command: (arguments that succeed, arguments that fail, or None where only the words can be wrong)
@@ -228,6 +228,43 @@ def of_providers(d):
     return bad[:5]
 
 
+def creates(d):
+    """Every option of pai create; they outlive the daemon, a reset takes none, a kill all."""
+    os.makedirs(f"{TMP}/beside", exist_ok=True)
+    with open(f"{TMP}/beside/prog", "w") as f:
+        f.write('#!/bin/sh\necho "{\\"env\\":{\\"FOR\\":\\"$1\\",\\"GIVEN\\":\\"program\\"}}"\n')
+    os.chmod(f"{TMP}/beside/prog", 0o755)
+    options = ("network=none,env.GIVEN=here,metadata.team=blue,ttl=1h,keepalive_ttl=2h,create_timeout=9s,"
+               "session_key_metadata=thread,create=./prog")
+    r = run("pai", "-n", d.name, "create", "all", "-o", options, "--json", cwd=f"{TMP}/beside")
+    if r.returncode or not objects(r, "create")[0]["created"]:
+        return str(r)
+
+    def as_made():
+        env = run("pai-exec", "-n", d.name, "-s", "all", "env").stdout.decode().splitlines()
+        status = json.loads(d.pai("status", "all", "--json").stdout)["session"]
+        good = {"FOR=all", "GIVEN=here"} <= set(env) and status["network"] == "none"
+        return "" if good else f"{env} {status}"
+    wrong = as_made()
+    for how in ("restart", "reset"):
+        if how == "reset":
+            d.pai("reset", "all")
+        else:
+            d.stop()
+            d.start()
+        wrong = wrong or as_made() and f"after a {how}: {as_made()}"
+    r = d.pai("create", "all", "-o", "network=full", "--json")
+    if wrong or json.loads(r.stdout)["error"]["kind"] != "policy-mismatch":
+        return wrong or str(r)
+    again = json.loads(d.pai("create", "all", "-o", "keepalive_ttl=3h", "--json").stdout)
+    d.pai("kill", "all")
+    if again["created"] or "GIVEN=here" in run("pai-exec", "-n", d.name, "-s", "all", "env").stdout.decode():
+        return f"{again}, or a kill left the options"
+    r = d.pai("create", "mine", "-o", f"template={TMP}/beside")
+    made = run("pai-exec", "-n", d.name, "-s", "mine", "ls").stdout
+    return None if r.returncode == 0 and made == b"prog\n" else f"{r} {made}"
+
+
 begin("words")
 memory = Daemon("memory", "default", mount=False)
 assert run("pai", "create", "k").returncode == 0
@@ -247,6 +284,7 @@ for command in COMMANDS:  # the last one ends the daemon
 local = Daemon("local", "places", "network=full", "log_arguments")
 assert local.pai("create", "k").returncode == 0
 case("every byte in names is printed safely", of_places, local)
+case("pai create takes every option, for its session", creates, local)
 hostile = Daemon(BUILD + "/tests/hostile.so", "hostile", f"trace={TMP}/trace")
 case("every byte of a provider's errors is printed safely", of_providers, hostile)
 sys.exit(finish())
