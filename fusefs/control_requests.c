@@ -4,6 +4,7 @@
  * fills the reply, or the error; its call ends when the client is gone.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "fusefs/control_conn.h"
@@ -420,6 +421,7 @@ static int op_create(struct work *w, const struct pai_call *call, struct pai_err
 	pai_auto_env struct pai_env *env = NULL;
 	struct pai_call making = *call;
 	struct pai_session_record before;
+	uint64_t timeout_ms;
 
 	if (object && !pai_json_is_object(object)) {
 		return wanted("create", "options", "an object", err);
@@ -433,11 +435,14 @@ static int op_create(struct work *w, const struct pai_call *call, struct pai_err
 	    get_session(w, &s, err) < 0) {
 		return -err->errnum;
 	}
-	making.deadline_ms = pai_deadline_in(pai_session_create_timeout(s, terms));
+	timeout_ms = pai_session_create_timeout(s, terms);
+	making.deadline_ms = pai_deadline_in(timeout_ms);
 	pai_session_snapshot(s, &before);
 	if (pai_session_acquire(
 		s, PAI_ACQUIRE_REVIVE | PAI_ACQUIRE_VERIFY, terms, &making, &env, err) < 0) {
-		return -err->errnum;
+		return err->code == PAI_E_TIMEOUT
+			   ? pai_err_wrap(err, "create_timeout of %" PRIu64 " ms", timeout_ms)
+			   : -err->errnum;
 	}
 	if (FS(w)) {
 		pai_fs_session_named(FS(w), pai_session_key(s));

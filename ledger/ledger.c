@@ -83,7 +83,9 @@ static const char *const statements[PAI_SQL_STATEMENTS] = {
     [PAI_SQL_COUNT_RESET] = "UPDATE sessions SET resets = resets + 1 WHERE scope = ?1 AND key = ?2",
     [PAI_SQL_TRUST] = "UPDATE sessions SET trusted = ?3 WHERE scope = ?1 AND key = ?2",
     [PAI_SQL_TERMS] = "SELECT text FROM terms WHERE scope = ?1 AND key = ?2",
-    [PAI_SQL_SET_TERMS] = "INSERT OR REPLACE INTO terms (scope, key, text) VALUES (?1, ?2, ?3)",
+    [PAI_SQL_SET_TERMS] = "INSERT OR REPLACE INTO terms (scope, key, text) SELECT ?1, ?2, ?3 "
+			  "WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE scope = ?1 AND key = ?2 "
+			  "AND state = 'killed')",
     [PAI_SQL_DROP_TERMS] = "DELETE FROM terms WHERE scope = ?1 AND key = ?2",
     [PAI_SQL_EVENT] = "INSERT INTO events (scope, key, at_ms, event, sandbox_id, incarnation, "
 		      "generation, detail) "

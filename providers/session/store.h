@@ -82,8 +82,8 @@ struct pai_store_ops {
 	int (*event)(struct pai_store *s, const char *key, enum pai_store_event event,
 	    const struct pai_session_identity *identity, const char *detail, struct pai_err *err);
 	int (*trust)(struct pai_store *s, const char *key, bool trusted, struct pai_err *err);
-	/* A text that is kept with the key until it is killed (terms.h). *ret is the caller's, NULL
-	 * for none. */
+	/* A text that is kept with the key until it is killed (terms.h); of a KILLED key none. *ret
+	 * is the caller's, NULL for none. */
 	int (*terms)(struct pai_store *s, const char *key, char **ret, struct pai_err *err);
 	int (*set_terms)(
 	    struct pai_store *s, const char *key, const char *text, struct pai_err *err);

@@ -305,7 +305,7 @@ static int memory_set_terms(
 
 	(void)pthread_mutex_lock(&m->lock);
 	row = copy ? need_row_locked(m, key) : NULL;
-	if (row) {
+	if (row && row->record.state != PAI_SESSION_KILLED) {
 		free(row->terms);
 		row->terms = PAI_TAKE(copy);
 	}

@@ -216,6 +216,9 @@ STORE(terms_end_with_a_kill)
 	happen(s, "k", PAI_STORE_KILL, "");
 	cr_assert_eq(s->ops->terms(s, "k", &text, &err), 0);
 	cr_assert_null(text);
+	cr_assert_eq(s->ops->set_terms(s, "k", "{3}", &err), 0, "too late");
+	cr_assert_eq(s->ops->terms(s, "k", &text, &err), 0);
+	cr_assert_null(text);
 }
 
 STORE(an_event_makes_the_key)
