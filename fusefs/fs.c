@@ -537,12 +537,12 @@ void pai_fs_end(struct pai_fs *fs)
 		return;
 	}
 	stop_threads(fs);
+	fs_calls_end(fs); /* before the kernel does it, which says ECONNABORTED */
 	if (is_ours(fs)) {
 		unmount_at(fs->mountpoint);
 	}
 	fs_cutoff_abort(fs->abort_fd); /* what a notification waits for ends */
 	fs_notifier_stop(fs->notifier);
-	fs_calls_end(fs);
 	end_session(fs);
 	fs_cutoff_end(fs);
 }
