@@ -12,19 +12,12 @@
  * A thread that has answered and finds another one reading steps aside. So threads are as many as
  * there is concurrency, up to FS_WORKERS.
  *
- * Before it waits, a thread lingers: the next request of whoever has just got his answer is some
- * microseconds away, and being woken for it, across processors, costs more than asking for it (a
- * fifth to a third of each small request, tried). Where nobody comes, because there is one
- * processor or others need it, it soon stops trying: after each miss twice as many waits go
- * without.
- *
  * reading  threads in read()            aside  threads that wait to be called
  * Every thread is in one of: reading, at a request, aside. Those are counted under `lock`.
  */
 #include "fusefs/internal.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -39,8 +32,6 @@
 #define AT_ONCE_BYTES_PER_NS 2
 #define AT_ONCE_IN_A_ROW 6 /* close() waits for no answer: one program may have two requests */
 #define WAKE_SIGNAL SIGUSR2
-#define LINGER_NS 15000
-#define MISSES_MAX 8 /* then one of 256 waits is tried */
 
 struct fs_loop {
 	struct pai_fs *fs;
@@ -52,13 +43,6 @@ struct fs_loop {
 	uint64_t taken; /* requests */
 	bool resting;   /* no ticks */
 	int error;      /* of read(), once it has failed for good */
-};
-
-/* What a thread has found when it asked. */
-struct patience {
-	unsigned at_once; /* requests in a row that were there already */
-	unsigned misses;  /* in a row: it lingered for nothing */
-	unsigned skip;    /* waits to go without lingering */
 };
 
 static bool is_over(const struct fs_loop *l)
@@ -101,49 +85,23 @@ static void step_aside_locked(struct fs_loop *l)
 	}
 }
 
-/* Until there is a request, or for a moment; whether one was there already. */
-static bool linger(struct fs_loop *l, struct patience *p)
-{
-	struct pollfd fd = {.fd = fuse_session_fd(l->fs->se), .events = POLLIN};
-	uint64_t until = pai_clock_ns() + LINGER_NS;
-	unsigned looks = 0;
-
-	if (p->skip > 0) {
-		p->skip--;
-		return false;
-	}
-	do {
-		if (poll(&fd, 1, 0) != 0) {
-			p->misses = 0;
-			return looks == 0;
-		}
-		looks++;
-	} while (pai_clock_ns() < until);
-	p->misses += p->misses < MISSES_MAX;
-	p->skip = (1u << p->misses) - 1;
-	return false;
-}
-
 /* Reads one request, with `reading` counted; false when there is none. */
-static bool take(struct fs_loop *l, struct fuse_buf *buf, struct patience *p)
+static bool take(struct fs_loop *l, struct fuse_buf *buf, unsigned *at_once)
 {
-	bool lingers = p->skip == 0;
-	bool is_there = linger(l, p);
 	uint64_t before = pai_clock_ns();
 	int r = fuse_session_receive_buf(l->fs->se, buf);
+	bool slept;
 
-	if (!lingers) {
-		is_there = pai_clock_ns() - before <=
-			   AT_ONCE_NS + (r > 0 ? (unsigned)r : 0) / AT_ONCE_BYTES_PER_NS;
-	}
-	p->at_once = is_there ? p->at_once + 1 : 0;
+	slept =
+	    pai_clock_ns() - before > AT_ONCE_NS + (r > 0 ? (unsigned)r : 0) / AT_ONCE_BYTES_PER_NS;
+	*at_once = slept ? 0 : *at_once + 1;
 	pthread_mutex_lock(&l->lock);
 	l->reading--;
 	if (r > 0) {
 		l->taken++;
-		if (p->at_once >= AT_ONCE_IN_A_ROW && l->reading == 0) {
+		if (*at_once >= AT_ONCE_IN_A_ROW && l->reading == 0) {
 			(void)call_one_locked(l);
-			p->at_once = 0;
+			*at_once = 0;
 		}
 		if (l->resting) {
 			l->resting = false;
@@ -162,19 +120,19 @@ static void *thread_main(void *arg)
 {
 	struct fs_loop *l = arg;
 	struct fuse_buf buf = {.mem = NULL};
-	struct patience patience = {0};
+	unsigned at_once = 0;
 
 	(void)pthread_setname_np(pthread_self(), "fuse");
 	pthread_mutex_lock(&l->lock);
 	while (!is_over(l)) {
 		if (l->reading > 0) {
-			patience.at_once = 0;
+			at_once = 0;
 			step_aside_locked(l);
 			continue;
 		}
 		l->reading++;
 		pthread_mutex_unlock(&l->lock);
-		if (take(l, &buf, &patience)) {
+		if (take(l, &buf, &at_once)) {
 			fuse_session_process_buf(l->fs->se, &buf);
 		}
 		pthread_mutex_lock(&l->lock);
