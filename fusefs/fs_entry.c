@@ -356,9 +356,9 @@ static void renamed_locked(struct fs_call *c)
 	struct fs_node *from = fs_node_by_name_locked(c->fs, c->node, c->name);
 	struct fs_node *to = fs_node_by_name_locked(c->fs, c->other, c->to_name);
 
-	if (!from && c->victim && !(c->victim->flags & FS_NODE_IN_NAME) &&
+	if (!from && c->victim && (c->victim == to || !(c->victim->flags & FS_NODE_IN_NAME)) &&
 	    fs_same_identity(&c->victim->attr.id, &c->ws.attr.id)) {
-		from = c->victim; /* the push that tells of this came first */
+		from = c->victim; /* the pushes that tell of this came first */
 	}
 	fs_dir_changed_locked(c->node);
 	fs_dir_changed_locked(c->other);
