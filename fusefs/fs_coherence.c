@@ -401,17 +401,13 @@ static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push
  * old one, hence once more at the next barrier. */
 void fs_listing_void_locked(struct fs_node *dir)
 {
-	bool is_kept = false;
+	bool is_kept = dir->flags & FS_NODE_PAGES;
 
-	if (!(dir->flags & FS_NODE_PAGES)) {
-		return;
-	}
-	dir->flags &= ~FS_NODE_PROVEN;
-	for (struct fs_handle *h = dir->handles; h; h = h->next) {
-		h->is_stale |= h->caches;
-		is_kept |= h->caches;
-	}
-	if (is_kept) {
+	dir->flags &= ~(FS_NODE_PROVEN | FS_NODE_PAGES);
+	if (is_kept && dir->handles) {
+		for (struct fs_handle *h = dir->handles; h; h = h->next) {
+			h->is_stale = h->caches;
+		}
 		fs_notify_inode_locked(dir, true);
 		fs_node_list_unproven_locked(dir, true);
 	}

@@ -27,7 +27,7 @@ static void decide_listing_locked(struct fs_call *c, struct fs_handle *h, struct
 		h->caches = true;
 		fi->cache_readdir = 1;
 		fi->keep_cache = n->flags & FS_NODE_PROVEN && n->stale_pages == 0;
-		n->flags |= FS_NODE_PAGES | FS_NODE_PROVEN;
+		n->flags |= FS_NODE_PROVEN;
 	}
 }
 
@@ -233,12 +233,15 @@ static void take_back(struct fs_call *c, size_t count)
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
-/* What has just been answered may be from before a push: it is not to be kept. */
-static void recheck_listing(struct fs_call *c)
+/* What has just been answered is kept, save where it may be from before a push. */
+static void note_listing(struct fs_call *c)
 {
 	pthread_mutex_lock(&c->fs->lock);
-	if (c->handle->caches && c->know != fs_know_locked(c->env, c->node, NULL)) {
-		fs_listing_void_locked(c->node);
+	if (c->handle->caches) {
+		c->node->flags |= FS_NODE_PAGES;
+		if (c->know != fs_know_locked(c->env, c->node, NULL)) {
+			fs_listing_void_locked(c->node);
+		}
 	}
 	pthread_mutex_unlock(&c->fs->lock);
 }
@@ -268,7 +271,7 @@ static void finish_readdir(struct fs_call *c)
 		if (fuse_reply_buf(c->req, f.buf, f.used) < 0 && c->plus) {
 			take_back(c, taken);
 		}
-		recheck_listing(c);
+		note_listing(c);
 		fs_answer_end(c);
 	}
 	free(f.buf);
