@@ -201,7 +201,11 @@ int pai_posix_rename(struct pai_posix *ws, struct pai_ws_req *req)
 	if (renameat2(from.fd, req->name, to.fd, req->to_name, req->flags) < 0) {
 		return errno;
 	}
-	return pai_posix_stat_at(ws, to.fd, req->to_name, &req->attr);
+	error = pai_posix_statx(to.fd, req->to_name, &to.stx);
+	if (error == 0) {
+		pai_posix_fill_fd(ws, -1, &to.stx, &req->attr);
+	}
+	return error;
 }
 
 int pai_posix_link(struct pai_posix *ws, struct pai_ws_req *req)
