@@ -189,8 +189,9 @@ static int check_mount(
 	}
 	if (!has_user(m->super, uid) && !has_user(m->super, 0)) {
 		return pai_err_errno(err, EACCES,
-		    "the mount at '%s' belongs to another user; only its owner's daemon is trusted",
-		    m->point);
+		    "the mount at '%s' is another user's: say whose daemon you mean, -n %s@USER "
+		    "(who must have named you with -o control_uid=)",
+		    m->point, name);
 	}
 	(void)snprintf(p->daemon, sizeof(p->daemon), "%s", name);
 	(void)snprintf(p->dev, sizeof(p->dev), "%s", m->dev);

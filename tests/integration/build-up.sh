@@ -38,7 +38,8 @@ down() {
 	wait_for 5 no_daemon || not_ok "down-$name-takes-all" "paifs runs"
 	is "down-$name-again" "$("$@" -s -C "$TREE" down MNT="$M" 2>&1)" ""
 }
-no_daemon() { ! pgrep -f "^$TREE/build/debug/paifs local $M" >/dev/null; }
+none_of() { ! pgrep -f "$1" >/dev/null; }
+no_daemon() { none_of "^$TREE/build/debug/paifs local $M"; }
 
 M=$PAI_TMP/up
 up_down own make
@@ -100,6 +101,25 @@ else
 	is exec-as-the-user "$(as_user sh -c "cd $M/demo && $bin/pai-exec id -u")" $uid
 	as_user sh -c "cd $M && $bin/pai kill theirs" >/dev/null
 	down user as_user make
+	# Another user, whom it names, stands in its mount.
+	echo user_allow_other >"$PAI_TMP/fuse.conf"
+	mount --bind "$PAI_TMP/fuse.conf" /etc/fuse.conf
+	other=54322 home2=$PAI_TMP/other-home
+	install -d -o $other -g $other "$home2"
+	as_other() {
+		timeout 30 setpriv --reuid=$other --regid=$other --clear-groups env -i PATH="$bin:$PATH" HOME="$home2" "$@" 2>&1
+	}
+	as_user mkdir -p "$M"
+	as_user "$bin/paifs" local "$M" -n lent -o "host_commands,allow_other,control_uid=$other"
+	as_user mkdir "$M/k"
+	as_user mkdir -m 777 "$M/k/dir"
+	is other-user-in-the-mount "$(cd "$M/k/dir" && as_other pai-exec -n lent@$uid -c 'pwd; id -u')" "/workspace/dir
+$uid"
+	has other-user-must-say-whose "$(cd "$M/k/dir" && as_other pai-exec pwd)" 'lent@USER'
+	as_user "$bin/pai" -n lent kill k >/dev/null
+	as_user fusermount3 -u "$M"
+	wait_for 5 no_daemon || not_ok other-user-in-the-mount "paifs runs"
+	rm -rf "/tmp/paifs-$uid"
 fi
 
 # --- fstab ---
@@ -129,7 +149,7 @@ fstab() {
 	is "fstab-$name-exec" "$(cd "$PAI_TMP/srv/$name" && pai-exec pwd 2>&1)" /workspace
 	(cd "$PAI_TMP/srv" && pai kill "$name" >/dev/null)
 	umount "$PAI_TMP/srv"
-	wait_for 5 is_down "$(pgrep -f "name=fstab-$name")" || not_ok "fstab-$name" "paifs runs after umount"
+	wait_for 5 none_of "name=fstab-$name" || not_ok "fstab-$name" "paifs runs after umount"
 }
 PATH=${PATH#"$PAI_BUILD":}
 export PATH=/usr/local/bin:$PATH
