@@ -220,6 +220,8 @@ static int spawn(const char *helper, char *const argv[], struct launch *x, struc
 			(void)posix_spawn_file_actions_adddup2(&actions, x->fds[i], i);
 		}
 	}
+	/* It outlives us, and would keep the file system busy that we happen to stand in. */
+	(void)posix_spawn_file_actions_addchdir_np(&actions, "/");
 	(void)sigemptyset(&set);
 	(void)posix_spawnattr_setsigmask(&attr, &set);
 	(void)sigfillset(&set);

@@ -146,8 +146,12 @@ session() {
 		return 1
 	}
 }
-# Resident memory of the daemon, KiB.
-rss() { awk '/^VmRSS/ {print $2}' "/proc/$daemon_pid/status"; }
+# Resident memory of the daemon, KiB: `rss` now, which also begins a new peak, and the peak since.
+rss() {
+	echo 5 >"/proc/$daemon_pid/clear_refs"
+	awk '/^VmRSS/ {print $2}' "/proc/$daemon_pid/status"
+}
+peak_rss() { awk '/^VmHWM/ {print $2}' "/proc/$daemon_pid/status"; }
 
 # The session that `start` makes.
 KEY=work

@@ -240,22 +240,27 @@ static bool check_tree(struct pai_check *c, const struct pai_node *dir, const ch
 	return true;
 }
 
+static bool is_absent(struct pai_check *c, const char *path, const char *side, int dir_fd)
+{
+	struct stat st;
+
+	if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		return differs(c, path, "%s: it must be absent, but is still there", side);
+	}
+	return errno == ENOENT ||
+	       differs(c, path, "%s: it must be absent: %s", side, strerrorname_np(errno));
+}
+
 static bool check_absent(struct pai_check *c, const struct pai_touched *t)
 {
 	char path[PAI_OP_PATH + 258];
-	struct stat st;
 
 	if (pai_model_find(t->dir, t->name) || !pai_model_path(c->model, t->dir, path)) {
 		return true;
 	}
 	(void)snprintf(path + strlen(path), 258, "/%s", t->name);
-	if (fstatat(c->mount->root_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT) {
-		return differs(c, path, "mount: it must be absent, but is still there");
-	}
-	if (fstatat(c->sandbox_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT) {
-		return differs(c, path, "sandbox: it must be absent, but is still there");
-	}
-	return true;
+	return is_absent(c, path, "mount", c->mount->root_fd) &&
+	       is_absent(c, path, "sandbox", c->sandbox_fd);
 }
 
 /* Open files, the unlinked ones among them, through the descriptors that the mount's side holds. */
