@@ -61,15 +61,21 @@ static const int ending_signals[] = {SIGTERM, SIGINT, SIGHUP};
 
 /* --- the process --- */
 
-static void harden(void)
+/* When the provider is open: commands get the limit that it has seen. */
+static void raise_files_limit(void)
 {
 	struct rlimit files;
-	sigset_t set;
 
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
+}
+
+static void harden(void)
+{
+	sigset_t set;
+
 #ifndef __SANITIZE_ADDRESS__ /* its leak check attaches to the process */
 	(void)prctl(PR_SET_DUMPABLE, 0);
 #endif
@@ -256,6 +262,7 @@ static int open_parts(struct daemon *d, struct pai_err *err)
 	    open_ledger(d, provider, state_dir, err) < 0) {
 		return -err->errnum;
 	}
+	raise_files_limit();
 	d->pool = pai_pool_new("sessions", POOL_THREADS, POOL_QUEUED);
 	d->cancel = pai_cancel_new();
 	if (!d->pool || !d->cancel) {

@@ -2,13 +2,15 @@
  * pai-helper: what runs in or around a sandbox on behalf of a daemon; nobody starts it by hand.
  *
  *   pai-helper supervise FD-OPTIONS [--workspace DIR]   the supervisor (supervisor.h)
- *   pai-helper launch -- PROGRAM ARG...                 starts PROGRAM in a session of its own as
+ *   pai-helper launch FILES PROGRAM ARG...              starts PROGRAM in a session of its own as
  *                                                       nobody's child, with the descriptors 0-15
+ *                                                       and FILES as its soft limit of open files
  */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "providers/helper/supervisor.h"
@@ -82,11 +84,14 @@ static int supervise(int argc, char **argv)
 /* A daemon has threads: it spawns this, waits for it, and the program is init's child. */
 static int launch(int argc, char **argv)
 {
+	struct rlimit files;
 	pid_t pid;
 
-	if (argc < 3 || strcmp(argv[1], "--") != 0) {
+	if (argc < 3 || getrlimit(RLIMIT_NOFILE, &files) < 0) {
 		return usage();
 	}
+	files.rlim_cur = strtoul(argv[1], NULL, 10);
+	(void)setrlimit(RLIMIT_NOFILE, &files);
 	if (close_range(LAUNCH_FIRST_CLOSED, ~0u, 0) < 0) {
 		(void)fprintf(stderr, "pai-helper: close_range: %m\n");
 		return 1;

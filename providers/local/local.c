@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -522,11 +523,14 @@ static int local_open(
     const struct pai_strmap *options, struct pai_provider **ret, struct pai_err *err)
 {
 	struct pai_local *l = calloc(1, sizeof(*l));
+	struct rlimit files = {.rlim_cur = 1024};
 	int r;
 
 	if (!l) {
 		return pai_err_no_memory(err);
 	}
+	(void)getrlimit(RLIMIT_NOFILE, &files);
+	l->files_limit = files.rlim_cur;
 	l->base.ops = &local_ops;
 	r = chosen_root(pai_strmap_get(options, "root"), &l->root, err);
 	r = r < 0 || !pai_strmap_get(options, "root") ? r : check_place(l, err);

@@ -34,6 +34,7 @@ struct pai_local {
 	struct pai_provider base;
 	char *root; /* absolute */
 	bool host_commands;
+	uint64_t files_limit;       /* of open files, soft, when the provider was opened */
 	char *helper;               /* path of pai-helper; NULL: not found */
 	char why_not_isolated[160]; /* "": bubblewrap works */
 };

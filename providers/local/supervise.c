@@ -247,6 +247,7 @@ static int launch(
 					    ? strdup(sb->meta.template_dir)
 					    : pai_path_join(sb->path, "workspace");
 	char numbers[5][8];
+	char files[24];
 	const char *argv[24];
 	size_t n = 0;
 
@@ -256,9 +257,10 @@ static int launch(
 	for (int i = 0; i < 5; i++) {
 		(void)snprintf(numbers[i], sizeof(numbers[i]), "%d", PAI_LOCAL_FD_SOCKET + i);
 	}
+	(void)snprintf(files, sizeof(files), "%llu", (unsigned long long)sb->local->files_limit);
 	argv[n++] = helper;
 	argv[n++] = "launch";
-	argv[n++] = "--";
+	argv[n++] = files;
 	if (bound) {
 		argv[n++] = pai_local_bwrap();
 		argv[n++] = "--args";

@@ -305,13 +305,17 @@ w.case(names[10], overflow)
 
 
 def two():
-    pair = [w.Daemon("local", n, f"root={w.TMP}/root-two") for n in ("one", "two")]
+    pair = [w.Daemon("local", n, f"root={w.TMP}/root-two", before=["prlimit", "--nofile=500:"])
+            for n in ("one", "two")]
     one, other = (x.top + "/k" for x in pair)
     os.mkdir(one)
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         ids = set(pool.map(lambda i: pair[i % 2].run("true")[3]["sandboxId"], range(6)))
     if len(ids) != 1:
         return f"sandboxes: {ids}"
+    # Raised for the daemons themselves, not for what they run.
+    if pair[0].run("sh", "-c", "ulimit -Sn")[1] != b"500\n":
+        return "the limit of open files is not the caller's"
 
     def held(lock):
         fd = os.open(other + "/f", os.O_RDWR)
