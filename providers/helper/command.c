@@ -197,7 +197,7 @@ static void command_free(struct command *c)
 
 /* --- stdin --- */
 
-/* The first byte that is taken is said at once: until then the command can be repeated. */
+/* The first byte that is taken is said at once. */
 static void report_stdin(struct command *c)
 {
 	uint32_t grant = PAI_EXEC_WINDOW - c->stdin_unused - (uint32_t)c->held.len;
