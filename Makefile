@@ -220,9 +220,9 @@ bench: all $(BUILD)/tests/bench-ops ## benchmarks, as ratios to peers in one run
 	PAI_BUILD=$(BUILD) tests/bench/run $(BENCH)
 
 up: deps all ## mount `local` at $(MNT) and show it working
-	@contrib/up.sh up $(BUILD) $(MNT)
+	@contrib/up.sh up $(BUILD) "$(MNT)"
 down: ## undo `make up`
-	@contrib/up.sh down $(BUILD) $(MNT)
+	@contrib/up.sh down $(BUILD) "$(MNT)"
 
 BINDIR := $(DESTDIR)$(PREFIX)/bin
 LIBDIR := $(DESTDIR)$(PREFIX)/lib

@@ -4,7 +4,17 @@ set -eu
 
 action=$1
 build=$(cd "$2" && pwd)
-mnt=$3
+# As the mount table has it; of a mount whose daemon was killed nothing more can be asked.
+mnt=$(realpath -m "$(dirname "$3")")/$(basename "$3")
+
+is_mounted() {
+	MNT="$(printf '%s' "$mnt" | sed 's/ /\\040/g')" \
+		awk '$5 == ENVIRON["MNT"] { found = 1 } END { exit !found }' /proc/self/mountinfo
+}
+# A stat might be answered from what the kernel remembers.
+answers() {
+	is_mounted && ls "$mnt" >/dev/null 2>&1
+}
 
 # Whether the session holds what `up` has put there, and nothing else.
 is_ours() {
@@ -15,12 +25,12 @@ written="written through the mount"
 
 case $action in
 up)
-	mkdir -p "$mnt"
-	if mountpoint -q "$mnt"; then
+	if answers; then
 		echo "$mnt is mounted already"
 	else
+		is_mounted || mkdir -p "$mnt"
 		"$build/paifs" local "$mnt" -o host_commands
-		mountpoint -q "$mnt" || {
+		answers || {
 			echo "up.sh: paifs ended without an error, but $mnt is not mounted" >&2
 			exit 1
 		}
@@ -46,9 +56,9 @@ up)
 	;;
 down)
 	left=
-	if mountpoint -q "$mnt"; then
+	if is_mounted; then
 		demo=
-		left=$(ls -A "$mnt")
+		left=$(ls -A "$mnt" 2>/dev/null || true)
 		if is_ours; then
 			demo=demo
 			left=$(find "$mnt" -mindepth 1 -maxdepth 1 ! -name demo -printf '%f\n')

@@ -27,7 +27,7 @@ up_down() {
 	again=$("$@" -C "$TREE" up MNT="$M" 2>&1)
 	has "up-$name-again" "$again" "$M is mounted already"
 	is "up-$name-builds-nothing" "$(grep -cE '^ +(CC|LD|AR) ' <<<"$out$again")" 0
-	is "up-$name-mounts-once" "$(grep -c " $M " /proc/self/mountinfo)" 1
+	is "up-$name-mounts-once" "$(grep -cF " ${M// /\\040} " /proc/self/mountinfo)" 1
 }
 down() {
 	local name=$1 out
@@ -41,8 +41,15 @@ down() {
 none_of() { ! pgrep -f "$1" >/dev/null; }
 no_daemon() { none_of "^$TREE/build/debug/paifs local $M"; }
 
-M=$PAI_TMP/up
+M="$PAI_TMP/up here"
 up_down own make
+kill -9 "$(pgrep -of "^$TREE/build/debug/paifs local $M")"
+wait_for 5 no_daemon
+has up-after-the-daemon-was-killed "$(make -C "$TREE" up MNT="$M" 2>&1)" '^written through the mount$'
+kill -9 "$(pgrep -of "^$TREE/build/debug/paifs local $M")"
+wait_for 5 no_daemon
+has down-after-that "$(make -C "$TREE" down MNT="$M" 2>&1)" "$M is unmounted"
+make -s -C "$TREE" up MNT="$M" >/dev/null
 echo mine >"$M/demo/mine"
 out=$(make -C "$TREE" down MNT="$M" 2>&1)
 has down-keeps-what-is-yours "$out" 'Sessions stay, with their files: demo'
