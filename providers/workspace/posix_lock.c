@@ -314,9 +314,11 @@ static uint64_t waits_for(struct pai_posix *ws, const struct pai_ws_req *req)
 	}
 	(void)pthread_mutex_lock(&o->lock);
 	w = *find_owner_locked(o, h, req->in.lock.owner);
-	if (w && fcntl(w->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK) {
+	/* A process that is named is none of ours; it may let go while we look, and then nobody,
+	 * ourselves included, seems to be in the way. */
+	if (w && fcntl(w->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK && l.l_pid <= 0) {
 		w = holder_locked(o, h, &l);
-		id = w ? w->id : 0;
+		id = w && w->id != req->in.lock.owner ? w->id : 0;
 	}
 	(void)pthread_mutex_unlock(&o->lock);
 	pai_handles_put(&ws->handles, h);
