@@ -133,12 +133,13 @@ static int on_failed(struct pai_exec_state *r, struct pai_view payload, struct p
 	/* After STARTED it is a second start that failed: the first may have left something. */
 	r->result->ending = r->started ? PAI_ENDED_UNKNOWN : PAI_ENDED_NOT_STARTED;
 	r->result->code = r->started ? 125 : codes[phase];
-	(void)pai_err_set(&r->result->err, PAI_E_SYS, "%s: %s%s", r->o->argv[0],
+	(void)pai_err_set(&r->result->err, PAI_E_SYS, "%s%s",
 	    phase == PAI_FAIL_NOT_FOUND ? "not found in the sandbox" : message,
 	    phase == PAI_FAIL_NOT_FOUND && strchr(r->o->argv[0], ' ')
 		? " (a shell's line goes with -c)"
 		: "");
 	r->result->err.errnum = errnum ? errnum : EIO;
+	(void)pai_err_wrap(&r->result->err, "%s", r->o->argv[0]);
 	return 0;
 }
 

@@ -11,7 +11,6 @@
 #include "providers/base/path.h"
 
 #define DEFAULT_DAEMON "default"
-#define KEY_SHOWN_BYTES 64
 
 void pai_target_fini(struct pai_target *t)
 {
@@ -28,8 +27,7 @@ int pai_target_check_key(const char *key, struct pai_err *err)
 {
 	int r = pai_key_check(key, err);
 
-	/* One that is far too long may not push out of the message what is wrong with it. */
-	return r < 0 ? pai_err_wrap(err, "session key '%.*s'", KEY_SHOWN_BYTES, key) : 0;
+	return r < 0 ? pai_err_wrap(err, "session key '%s'", key) : 0;
 }
 
 static int set_key(struct pai_target *t, const char *key, struct pai_err *err)

@@ -7,6 +7,11 @@
 #include "providers/base/auto.h"
 #include "providers/base/printable.h"
 
+#define MSG_BYTES sizeof(((struct pai_err *)NULL)->msg)
+#define ALL_BYTES 8192 /* a path or two, and what is said about them */
+#define HEAD_BYTES 80
+#define CUT "..."
+
 static const struct {
 	const char *name;
 	int errnum; /* 0: the failing call's own */
@@ -60,18 +65,48 @@ static void drop_partial_character(char *text)
 	}
 }
 
-static PAI_PRINTF(3, 0) void format(char *out, size_t cap, const char *fmt, va_list ap)
+/* What is too long is cut in its middle: the reason stands at the end, behind a name that may be of
+ * any length. */
+static void shorten(char out[MSG_BYTES], const char *all)
 {
-	int n = vsnprintf(out, cap, fmt, ap);
+	size_t len = strlen(all);
+	const char *tail = all + len;
+	char *at = out + HEAD_BYTES;
 
-	if (n < 0) {
-		out[0] = '\0';
-	} else if ((size_t)n >= cap) {
-		drop_partial_character(out);
+	if (len < MSG_BYTES) {
+		memcpy(out, all, len + 1);
+		return;
 	}
+	memcpy(out, all, HEAD_BYTES);
+	*at = '\0';
+	drop_partial_character(out);
+	at = stpcpy(out + strlen(out), CUT);
+	tail -= MSG_BYTES - HEAD_BYTES - sizeof(CUT);
+	while (((unsigned char)*tail & 0xC0) == 0x80) {
+		tail++;
+	}
+	memcpy(at, tail, strlen(tail) + 1);
 }
 
-/* The message is made before *err is touched: an argument may point into it. */
+/* `why` NULL: no more. The message is made before *err is touched: an argument may point into it.
+ */
+static PAI_PRINTF(3, 0) void format(
+    char out[MSG_BYTES], const char *why, const char *fmt, va_list ap)
+{
+	char all[ALL_BYTES + 2 + MSG_BYTES];
+	int n = vsnprintf(all, ALL_BYTES, fmt, ap);
+
+	if (n < 0) {
+		all[0] = '\0';
+	} else if (n >= ALL_BYTES) {
+		drop_partial_character(all);
+	}
+	if (why) {
+		(void)snprintf(all + strlen(all), 2 + MSG_BYTES, ": %s", why);
+	}
+	shorten(out, all);
+}
+
 static PAI_PRINTF(3, 0) int set(
     struct pai_err *err, enum pai_errcode code, const char *fmt, va_list ap)
 {
@@ -81,7 +116,7 @@ static PAI_PRINTF(3, 0) int set(
 	    .errnum = codes[code].errnum,
 	};
 
-	format(made.msg, sizeof(made.msg), fmt, ap);
+	format(made.msg, NULL, fmt, ap);
 	*err = made;
 	return -err->errnum;
 }
@@ -139,11 +174,10 @@ int pai_err_limit(
 static PAI_PRINTF(3, 0) int set_errno(struct pai_err *err, int errnum, const char *fmt, va_list ap)
 {
 	const char *why = strerrordesc_np(errnum);
-	char what[sizeof(err->msg)];
+	char msg[MSG_BYTES];
 
-	format(what, sizeof(what), fmt, ap);
-	(void)pai_err_set(err, errnum == ENOMEM ? PAI_E_NO_MEMORY : PAI_E_SYS, "%s: %s", what,
-	    why ? why : "unknown error");
+	format(msg, why ? why : "unknown error", fmt, ap);
+	(void)pai_err_set(err, errnum == ENOMEM ? PAI_E_NO_MEMORY : PAI_E_SYS, "%s", msg);
 	err->errnum = errnum > 0 ? errnum : EIO;
 	return -err->errnum;
 }
@@ -178,19 +212,13 @@ int pai_err_no_memory(struct pai_err *err)
 
 int pai_err_wrap(struct pai_err *err, const char *fmt, ...)
 {
-	char prefix[sizeof(err->msg)];
-	char old[sizeof(err->msg)];
+	char msg[MSG_BYTES];
 	va_list ap;
-	int n;
 
 	va_start(ap, fmt);
-	format(prefix, sizeof(prefix), fmt, ap);
+	format(msg, err->msg, fmt, ap);
 	va_end(ap);
-	memcpy(old, err->msg, sizeof(old));
-	n = snprintf(err->msg, sizeof(err->msg), "%s: %s", prefix, old);
-	if (n < 0 || (size_t)n >= sizeof(err->msg)) {
-		drop_partial_character(err->msg);
-	}
+	memcpy(err->msg, msg, sizeof(msg));
 	return -err->errnum;
 }
 

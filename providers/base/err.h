@@ -62,7 +62,7 @@ struct pai_err {
 	uint64_t limit_bytes;               /* OUTPUT_LIMIT, FILE_TOO_LARGE */
 	uint64_t timeout_ms;                /* COMMAND_TIMEOUT */
 	char error_id[64];                  /* the backend's own id for the failure, or "" */
-	char msg[256];                      /* "outer: inner", truncated at a character */
+	char msg[256];                      /* "outer: inner"; cut in the middle, at characters */
 };
 
 #define PAI_ERR_INIT                                                                               \

@@ -215,7 +215,9 @@ static int take_failed(struct command *c, struct pai_view payload)
 	if (r < 0 || c->started) {
 		return -EPROTO;
 	}
-	(void)pai_err_errno(&err, errnum, "%s", message);
+	/* The message says what errnum means. */
+	(void)pai_err_set(&err, errnum == ENOMEM ? PAI_E_NO_MEMORY : PAI_E_SYS, "%s", message);
+	err.errnum = errnum ? errnum : EIO;
 	command_end(c);
 	c->events->failed(c->arg, phase, &err);
 	return 0;

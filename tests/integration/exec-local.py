@@ -140,7 +140,10 @@ def what_can_not_run_is_126_or_127(s):
     got, status, err = s.status("./not-executable")
     assert got == 126 and status["source"] == "pai", (got, status, err)
     got, _, err = s.status("/tmp")
-    assert got == 126, (got, err)
+    assert got == 126 and err.count("Permission denied") == 1, (got, err)
+    for args in (["/" + "x" * 3000], ["-C", "/workspace/" + "x" * 300, "true"]):
+        _, _, err = s.status(*args)
+        assert "File name too long" in err and err.count("\n") == 1, err
 
 
 @test

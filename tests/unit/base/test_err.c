@@ -145,6 +145,30 @@ Test(err, wrap_prefixes_and_keeps_the_rest)
 	cr_assert_str_eq(err.msg, "outer 2: inner: outer 2: inner", "may quote itself");
 }
 
+Test(err, a_long_name_does_not_push_the_reason_out)
+{
+	static const char *const names[] = {"n", "\xC3\xA4", "\xF0\x9F\x98\x80"};
+	struct pai_err err = PAI_ERR_INIT;
+
+	for (size_t i = 0; i < PAI_COUNT(names); i++) {
+		char name[5000] = "";
+
+		for (size_t at = 0; at + 5 < sizeof(name); at += strlen(names[i])) {
+			memcpy(name + at, names[i], strlen(names[i]));
+		}
+		(void)pai_err_errno(&err, ENAMETOOLONG, "open '%s'", name);
+		cr_assert_eq(strncmp(err.msg, "open '", 6), 0, "%s", err.msg);
+		cr_assert(strstr(err.msg, "...") && strstr(err.msg, "': File name too long"));
+		(void)pai_err_wrap(&err, "session '%s'", name);
+		cr_assert(strstr(err.msg, "...") && strstr(err.msg, "': File name too long"));
+		cr_assert_eq(strncmp(err.msg, "session '", 9), 0, "%s", err.msg);
+		(void)pai_err_set(&err, PAI_E_INPUT, "'%s': expected a duration", name);
+		cr_assert(strstr(err.msg, "': expected a duration"), "%s", err.msg);
+		cr_assert(pai_utf8_valid(err.msg, strlen(err.msg)), "%s", err.msg);
+		cr_assert_geq(strlen(err.msg), sizeof(err.msg) - 8);
+	}
+}
+
 /* Every offset, so that each byte of a four-byte character falls on the edge. */
 Test(err, messages_are_cut_at_a_character)
 {
@@ -158,7 +182,7 @@ Test(err, messages_are_cut_at_a_character)
 		}
 		(void)pai_err_set(&err, PAI_E_INPUT, "%s", text);
 		cr_expect(pai_utf8_valid(err.msg, strlen(err.msg)), "pad %d", pad);
-		cr_expect_geq(strlen(err.msg), sizeof(err.msg) - 4);
+		cr_expect_geq(strlen(err.msg), sizeof(err.msg) - 8);
 		(void)pai_err_wrap(&err, "p%s", "q");
 		cr_expect(pai_utf8_valid(err.msg, strlen(err.msg)), "wrap, pad %d", pad);
 	}
