@@ -233,11 +233,12 @@ static void take_back(struct fs_call *c, size_t count)
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
-/* What has just been answered is kept, save where it may be from before a push. */
-static void note_listing(struct fs_call *c)
+/* What has just been answered is kept, save where it may be from before a push. The handle may be
+ * released by now. */
+static void note_listing(struct fs_call *c, bool is_kept)
 {
 	pthread_mutex_lock(&c->fs->lock);
-	if (c->handle->caches) {
+	if (is_kept) {
 		c->node->flags |= FS_NODE_PAGES;
 		if (c->know != fs_know_locked(c->env, c->node, NULL)) {
 			fs_listing_void_locked(c->node);
@@ -250,7 +251,7 @@ static void finish_readdir(struct fs_call *c)
 {
 	struct filling f = {.c = c};
 	size_t taken = 0;
-	bool room;
+	bool room, is_kept;
 
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
@@ -262,6 +263,7 @@ static void finish_readdir(struct fs_call *c)
 		return;
 	}
 	if (fs_call_claim(c)) {
+		is_kept = c->handle->caches; /* there until the answer */
 		fs_answer_begin(c);
 		room = put_dots(&f, c->offset);
 		while (room && taken < c->ws.out.count) {
@@ -271,7 +273,7 @@ static void finish_readdir(struct fs_call *c)
 		if (fuse_reply_buf(c->req, f.buf, f.used) < 0 && c->plus) {
 			take_back(c, taken);
 		}
-		note_listing(c);
+		note_listing(c, is_kept);
 		fs_answer_end(c);
 	}
 	free(f.buf);
