@@ -301,36 +301,41 @@ static void escape_source(const char *name, char *out, size_t cap)
 	out[used] = '\0';
 }
 
-/* Asked of the mount table, not of the mount: nobody serves it yet, or any more. The last line is
- * the newest. */
-static bool find_source(const char *fsname, const char *only_dev, char dev[32])
+/* What lies there, asked of the kernel's memory: nobody serves it yet, or any more. */
+static bool dev_at(const char *mountpoint, int flags, char dev[32])
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, mountpoint, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | flags, 0, &st) < 0) {
+		return false;
+	}
+	(void)snprintf(dev, 32, "%u:%u", st.stx_dev_major, st.stx_dev_minor);
+	return true;
+}
+
+/* Whether the mount table has it, under that name. (Of one name there may be several: each runtime
+ * directory has its own daemons.) */
+static bool is_mounted(const char *fsname, const char *dev)
 {
 	pai_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
-	char line[PATH_MAX * 2], source[1300], want_name[1400];
+	char line[PATH_MAX * 2], source[1300], want_name[1400], has_dev[32];
 	bool found = false;
 
 	escape_source(fsname, source, sizeof(source));
 	(void)snprintf(want_name, sizeof(want_name), " - fuse.paifs %s ", source);
 	while (f && fgets(line, sizeof(line), f)) {
-		if (strstr(line, want_name) && sscanf(line, "%*d %*d %31s", dev) == 1 &&
-		    (!*only_dev || strcmp(only_dev, dev) == 0)) {
-			found = true;
-		}
+		found |= strstr(line, want_name) && sscanf(line, "%*d %*d %31s", has_dev) == 1 &&
+			 strcmp(has_dev, dev) == 0;
 	}
 	return found;
 }
 
-static bool find_mount(const struct pai_fs *fs, char dev[32])
-{
-	return find_source(fs->fsname, fs->dev, dev);
-}
-
 void pai_fs_cut_off(const char *fsname, const char *mountpoint)
 {
-	char dev[32] = "";
 	pai_auto_fd int fd = -1;
+	char dev[32];
 
-	if (!find_source(fsname, "", dev)) {
+	if (!dev_at(mountpoint, 0, dev) || !is_mounted(fsname, dev)) {
 		return;
 	}
 	fd = fs_cutoff_open(dev);
@@ -392,7 +397,7 @@ int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 	if (r == 0 && fs_io_install(fs) < 0) {
 		r = pai_err_no_memory(err);
 	}
-	if (r == 0 && !find_mount(fs, fs->dev)) {
+	if (r == 0 && !(dev_at(mountpoint, 0, fs->dev) && is_mounted(fs->fsname, fs->dev))) {
 		r = pai_err_set(err, PAI_E_INTERNAL, "the mount is not in the mount table");
 	}
 	if (r < 0) {
@@ -424,11 +429,10 @@ static void *mountwatch_main(void *arg)
 	    {.fd = fd, .events = POLLPRI},
 	    {.fd = pai_cancel_fd(fs->stop), .events = POLLIN},
 	};
-	char dev[32];
 
 	while (!pai_cancel_fired(fs->stop)) {
 		(void)poll(fds, 2, -1);
-		if (!pai_cancel_fired(fs->stop) && !find_mount(fs, dev)) {
+		if (!pai_cancel_fired(fs->stop) && !is_mounted(fs->fsname, fs->dev)) {
 			pai_log_info("fuse", "%s was unmounted", fs->mountpoint);
 			break;
 		}
@@ -485,19 +489,12 @@ static void stop_threads(struct pai_fs *fs)
 	}
 }
 
-/* Asked of the kernel's memory: what lies there may be ours, which nobody serves any more, or some
- * other mount by now. */
+/* What lies there may be ours, which nobody serves any more, or some other mount by now. */
 static bool is_ours(const struct pai_fs *fs)
 {
-	struct statx st;
-	char dev[sizeof(fs->dev)];
+	char dev[32];
 
-	if (statx(AT_FDCWD, fs->mountpoint,
-		AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, 0, &st) < 0) {
-		return false;
-	}
-	(void)snprintf(dev, sizeof(dev), "%u:%u", st.stx_dev_major, st.stx_dev_minor);
-	return strcmp(dev, fs->dev) == 0;
+	return dev_at(fs->mountpoint, AT_SYMLINK_NOFOLLOW, dev) && strcmp(dev, fs->dev) == 0;
 }
 
 /*

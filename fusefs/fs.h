@@ -58,8 +58,8 @@ int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 int pai_fs_serve(struct pai_fs *fs, struct pai_err *err) PAI_WARN_UNUSED;
 /* Makes pai_fs_serve() return. Async-signal-unsafe. */
 void pai_fs_stop(struct pai_fs *fs);
-/* Ends the connection of a mount whose daemon was killed and can't end: a notification of it waits
- * in the kernel for a lock whose holder waits for the daemon. */
+/* Ends the connection of the mount of that name at that place, whose daemon was killed and can't
+ * end: a notification of it waits in the kernel for a lock whose holder waits for the daemon. */
 void pai_fs_cut_off(const char *fsname, const char *mountpoint);
 /* After a mount, served or not: unmounts lazily what still lies there and is ours; whatever waits
  * is told ENOTCONN. */
