@@ -245,10 +245,30 @@ static void untrack(struct fs_call *c)
 
 static void acquire_job(void *arg);
 
-/* For how long a call waits for an environment. */
-static uint64_t env_bound(const struct pai_fs *fs, bool mutates)
+/* For how long a call waits for an environment. The session's own create_timeout is on disk: the
+ * mount's counts until a job has read it. */
+static uint64_t env_bound_locked(const struct fs_session *s, bool mutates)
 {
-	return mutates ? fs->options.create_timeout_ms : fs->options.timeout_ms;
+	uint64_t create_ms = s->create_ms ? s->create_ms : s->fs->options.create_timeout_ms;
+
+	return mutates ? create_ms : s->fs->options.timeout_ms;
+}
+
+/* Reads it, and gives those who wait already what it says; the bound. */
+static uint64_t renew_env_bound(struct fs_session *s, struct pai_session *session, bool mutates)
+{
+	uint64_t create_ms =
+	    mutates && session ? pai_session_create_timeout(session, NULL) : s->create_ms;
+	uint64_t bound;
+
+	pthread_mutex_lock(&s->fs->pending_lock);
+	s->create_ms = create_ms;
+	for (struct fs_call *c = s->waiting; c; c = c->wait_next) {
+		c->deadline_ms = c->since_ms + env_bound_locked(s, c->mutates);
+	}
+	bound = env_bound_locked(s, mutates);
+	pthread_mutex_unlock(&s->fs->pending_lock);
+	return bound;
 }
 
 /* After a long wait in vain whoever comes at once gets the same answer: callers queue behind each
@@ -263,7 +283,7 @@ static void refuse_for_a_while(struct fs_session *s, bool mutates, uint64_t sinc
 		pthread_mutex_lock(&s->fs->pending_lock);
 		r->errnum = errnum;
 		r->until_ms = now + REFUSAL_MS;
-		r->last_ms = now + env_bound(s->fs, mutates);
+		r->last_ms = now + env_bound_locked(s, mutates);
 		pthread_mutex_unlock(&s->fs->pending_lock);
 	}
 }
@@ -288,7 +308,6 @@ static void wait_for_env(struct fs_call *c)
 {
 	struct fs_session *s = c->session;
 	bool submit = false;
-	uint64_t bound = env_bound(c->fs, c->mutates);
 	int refused = refusal(c);
 
 	if (refused) {
@@ -297,7 +316,7 @@ static void wait_for_env(struct fs_call *c)
 	}
 	track(c);
 	pthread_mutex_lock(&c->fs->pending_lock);
-	c->deadline_ms = pai_deadline_in(bound);
+	c->deadline_ms = pai_deadline_in(env_bound_locked(s, c->mutates));
 	if (s->pending_count > FS_PENDING_MAX) {
 		pthread_mutex_unlock(&c->fs->pending_lock);
 		untrack(c);
@@ -390,7 +409,7 @@ static void acquire_job(void *arg)
 		struct pai_err err = PAI_ERR_INIT;
 		struct pai_env *env = NULL;
 		struct pai_session *session;
-		struct pai_call call = {.deadline_ms = pai_deadline_in(env_bound(s->fs, mutates))};
+		struct pai_call call = {.cancel = NULL};
 		uint64_t since_ms = pai_clock_ms();
 		struct fs_call *c;
 		int r;
@@ -398,6 +417,7 @@ static void acquire_job(void *arg)
 		pthread_mutex_lock(&s->fs->lock);
 		session = s->session ? pai_session_ref(s->session) : NULL;
 		pthread_mutex_unlock(&s->fs->lock);
+		call.deadline_ms = pai_deadline_in(renew_env_bound(s, session, mutates));
 		r = session ? pai_session_acquire(
 				  session, mutates ? 0 : PAI_ACQUIRE_LOOK, NULL, &call, &env, &err)
 			    : -ESTALE;

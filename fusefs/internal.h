@@ -205,6 +205,7 @@ struct fs_session {
 	size_t pending_count;
 	struct fs_call *waiting; /* for an environment */
 	bool acquiring;          /* a pool job is at it */
+	uint64_t create_ms;      /* its own create_timeout, as that job read it; 0: not yet */
 	atomic_bool broken;      /* the breaker: all fails until a ping succeeds */
 	bool pinging;
 	_Atomic uint64_t heard_ms; /* when it last answered anything */

@@ -24,6 +24,7 @@ names = [
     "nothing answers: a look at a session that has no sandbox answers at once",
     "nothing answers: every change ends with ETIMEDOUT by create_timeout",
     "nothing answers: pai-exec and pai create end by create_timeout, clearly",
+    "a session's own create_timeout is how long a change waits for it, longer or shorter",
     "a session that goes silent: a walk of it costs one deadline, not one a file",
     "... a second walk, a while later, costs nothing",
     "... every other call ends at once then",
@@ -130,6 +131,28 @@ def commands():
 w.case(names[3], commands)
 hung.stop()
 
+
+def own_timeout():
+    """Two are made at once, by pai create; whatever is made after them takes its time."""
+    d = w.Daemon("memory", "own", "fault=create#3+=delay:2500", f"timeout={TIMEOUT_S}s",
+                 f"create_timeout={CREATE_S}s")
+    for key, own in (("patient", "20s"), ("hasty", "300ms")):
+        sandbox = d.ask("create", key=key, options={"create_timeout": own})["sandboxId"]
+        d.ask("kill", sandboxId=sandbox)
+    os.mkdir(d.top + "/mounts")
+    wrong = []
+    for key, expected, least, most in (("hasty", "ETIMEDOUT", 0.3, 0.3 + SLACK_S),
+                                       ("mounts", "ETIMEDOUT", CREATE_S, CREATE_S + SLACK_S),
+                                       ("patient", "", 2.5, 20)):
+        got, took = w.errno_of(w.put, f"{d.top}/{key}/f")
+        if got != expected or not least <= took <= most:
+            wrong.append(f"{key}: {got or 'success'} after {took:.2f} s")
+    d.stop()
+    return "; ".join(wrong)
+
+
+w.case(names[4], own_timeout)
+
 # --- a session that was there, and goes silent ---
 
 template = {"templates": {"tree": [{"path": f"d{i}/e{j}/f{n}", "text": "x" * 100}
@@ -203,10 +226,10 @@ def one_deadline(limit):
     return "" if errors == 45 and took < limit else f"{errors} errors in {took:.2f} s"
 
 
-w.case(names[4], one_deadline, TIMEOUT_S + SLACK_S)
+w.case(names[5], one_deadline, TIMEOUT_S + SLACK_S)
 time.sleep(2 * TIMEOUT_S)  # past a ping that ended by a deadline of its own
-w.case(names[5], one_deadline, 0.5)
-w.case(names[6], silent_calls, 0.5)
+w.case(names[6], one_deadline, 0.5)
+w.case(names[7], silent_calls, 0.5)
 
 
 def each_alone():
@@ -243,7 +266,7 @@ def each_alone():
     return why
 
 
-w.case(names[7], each_alone)
+w.case(names[8], each_alone)
 
 
 def killed():
@@ -255,8 +278,8 @@ def killed():
     return ""
 
 
-w.case(names[8], killed)
-w.case(names[9], looks, silent)
+w.case(names[9], killed)
+w.case(names[10], looks, silent)
 os.close(handle)
 
 
@@ -277,7 +300,7 @@ def umounts():
     return "" if status == 0 else f"exit {status}"
 
 
-w.case(names[10], umounts)
+w.case(names[11], umounts)
 
 # --- local: the provider is silent, the files are here ---
 
@@ -312,7 +335,7 @@ def files_go_on():
     return ""
 
 
-w.case(names[11], files_go_on)
+w.case(names[12], files_go_on)
 
 
 def fsync_is_alone():
@@ -337,7 +360,7 @@ def fsync_is_alone():
     return "" if took < 1 else f"10 fsyncs took {took:.2f} s"
 
 
-w.case(names[12], fsync_is_alone)
+w.case(names[13], fsync_is_alone)
 local.stop()
 
 # --- two sessions, one of them dead ---
@@ -398,7 +421,7 @@ def at_best():
     return why
 
 
-w.case(names[13], at_best)
+w.case(names[14], at_best)
 
 
 def others():
@@ -417,7 +440,7 @@ def others():
     return "" if took < 1 else f"{took:.2f} s"
 
 
-w.case(names[14], others)
+w.case(names[15], others)
 
 
 def again():
@@ -428,5 +451,5 @@ def again():
     return ""
 
 
-w.case(names[15], again)
+w.case(names[16], again)
 raise SystemExit(w.finish())
