@@ -1,12 +1,12 @@
 #!/bin/bash
+# timeout 60
+# timeout-long 1500
 # The tester over `memory`: what the portable server promises. Its sandbox is no directory of this
 # host, so that all three sides come through the mount, as three processes. Left out is what can't be
 # had by the contract's calls alone (providers/workspace/portable.c):
 #   open (and all h*)  writing replaces the file, and an open one doesn't outlive its name
 #   falloc, setx, rmx  there is no command for them
 #   flags              rename can't exchange
-# timeout 60
-# timeout-long 1500
 . "$(dirname "$0")/lib.sh"
 begin tester-memory
 [ "$PAI_ON" = paifs ] || { skip tester-memory "it is a provider of ours"; exit 0; }
