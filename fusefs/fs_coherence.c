@@ -190,8 +190,7 @@ void fs_written_locked(struct fs_node *n)
 
 /* --- pushes --- */
 
-/* Whether all that the kernel may show without asking is so. Access times are not pushed. */
-static bool told_holds(const struct fs_node *n, const struct pai_ws_attr *b)
+bool fs_told_holds(const struct fs_node *n, const struct pai_ws_attr *b)
 {
 	const struct pai_ws_attr *a = &n->attr;
 	bool data = n->flags & FS_NODE_ASKS_DATA ||
@@ -230,7 +229,7 @@ static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 			opened_pushed_locked(n); /* writing by its other name is not told */
 		}
 	}
-	if (n->flags & FS_NODE_TOLD && told_holds(n, attr)) {
+	if (n->flags & FS_NODE_TOLD && fs_told_holds(n, attr)) {
 		/* A reply under way may be older than our own change, which this tells of. */
 		if (n->flags & (FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME)) {
 			void_locked(n);
@@ -282,7 +281,7 @@ void fs_rechecked_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 bool fs_opened_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 {
 	if (!(n->flags & FS_NODE_TOLD) || n->stale_pages > 0 ||
-	    !fs_same_identity(&n->attr.id, &attr->id) || told_holds(n, attr)) {
+	    !fs_same_identity(&n->attr.id, &attr->id) || fs_told_holds(n, attr)) {
 		return false;
 	}
 	void_locked(n);
@@ -424,7 +423,10 @@ static void child_pushed_locked(
 		fs_moved_locked(n);
 	}
 	if (push->flags & PAI_WS_PUSH_ENTRY) {
-		env->unseen |= (push->flags & PAI_WS_PUSH_UNSEEN) != 0;
+		if (push->flags & PAI_WS_PUSH_UNSEEN) {
+			env->unseen = true;
+			env->epoch++; /* an answer under way is not looked at again */
+		}
 		fs_listing_void_locked(dir);
 		entry_pushed_locked(env, dir, push);
 		attr_pushed_locked(dir, &push->dir_attr);

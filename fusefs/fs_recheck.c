@@ -7,20 +7,36 @@
  * it is opened); of every file whose attributes the kernel believes, when a name came and went that
  * could have been such a second name (PAI_WS_PUSH_UNSEEN). A second name in a directory that was
  * never looked at says nothing at all: such a file is right once it is opened.
+ *
+ * Believed may be a hundred thousand files, and temporary names come and go in most commands. So
+ * those are compared first, a directory's in one request and without a lock on answers; the few
+ * that differ are looked at like an open one.
  */
 #include "fusefs/internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "providers/base/pool.h"
 
 #define INLINE_MAX 64 /* looks that a completion may take time for */
+#define BATCH_MAX 128
 
 struct look {
-	struct fs_node *node; /* referenced */
-	uint64_t ws_handle;   /* 0: by its name */
+	struct fs_node *node;   /* referenced */
+	struct fs_node *parent; /* as it was when it was collected; to sort by alone */
+	uint64_t ws_handle;     /* 0: by its name */
+	bool is_right;          /* nothing is to be done about it */
+};
+/* Files of one directory. */
+struct batch {
+	struct pai_ws_req req;
+	struct look *looks[BATCH_MAX];
+	struct pai_ws_entry entries[BATCH_MAX];
+	char names[BATCH_MAX][FS_NAME_MAX + 1];
+	size_t count;
 };
 struct recheck {
 	struct fs_env *env; /* referenced */
@@ -58,7 +74,8 @@ static bool add_locked(struct recheck *r, struct fs_node *n, uint64_t ws_handle)
 		r->looks = grown;
 		r->cap = cap;
 	}
-	r->looks[r->count++] = (struct look){.node = n, .ws_handle = ws_handle};
+	r->looks[r->count++] =
+	    (struct look){.node = n, .parent = n->parent, .ws_handle = ws_handle};
 	fs_node_ref_locked(n);
 	return true;
 }
@@ -84,6 +101,104 @@ static bool collect_locked(struct recheck *r)
 static void looked(struct pai_ws_req *req)
 {
 	(void)req;
+}
+
+/* Those with a handle come first. */
+static int by_parent(const void *a, const void *b)
+{
+	const struct look *x = a, *y = b;
+
+	if (!x->ws_handle != !y->ws_handle) {
+		return x->ws_handle ? -1 : 1;
+	}
+	return (x->parent > y->parent) - (x->parent < y->parent);
+}
+
+/* False: it is not for this batch. */
+static bool batch_add_locked(struct batch *b, struct look *l, const struct fs_node *dir)
+{
+	const struct fs_node *n = l->node;
+	struct pai_ws_entry *e = &b->entries[b->count];
+
+	if (n->parent != dir || b->count == BATCH_MAX) {
+		return false;
+	}
+	if ((n->flags & (FS_NODE_TOLD | FS_NODE_IN_NAME)) != (FS_NODE_TOLD | FS_NODE_IN_NAME)) {
+		l->is_right = true; /* nobody believes it any more: that was told */
+		return true;
+	}
+	(void)snprintf(b->names[b->count], sizeof(*b->names), "%s", n->name);
+	*e = (struct pai_ws_entry){.name = b->names[b->count], .attr = n->attr};
+	if (n->flags & (FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME)) {
+		e->attr.ctime_ns = 0; /* it tells of nothing */
+	}
+	b->looks[b->count++] = l;
+	return true;
+}
+
+/* Returns how many of `looks` it has taken; their directory's path is the caller's to free. */
+static size_t fill_batch(
+    struct recheck *r, struct batch *b, struct look *looks, size_t count, char **path)
+{
+	struct pai_fs *fs = r->env->fs;
+	const struct fs_node *dir;
+	size_t taken = 0;
+
+	b->count = 0;
+	pthread_mutex_lock(&fs->lock);
+	dir = looks->node->parent;
+	while (taken < count && batch_add_locked(b, &looks[taken], dir)) {
+		taken++;
+	}
+	b->req = (struct pai_ws_req){.op = PAI_WS_COMPARE, .done = looked, .error = EINPROGRESS};
+	b->req.at.id = dir->env ? dir->attr.id : r->env->root_id;
+	b->req.in.known.entries = b->entries;
+	b->req.in.known.count = b->count;
+	if (fs_node_path_locked(dir, path) < 0) {
+		b->count = 0; /* each by itself */
+	}
+	pthread_mutex_unlock(&fs->lock);
+	b->req.at.path = *path;
+	return taken;
+}
+
+static void compare(struct recheck *r, struct batch *b)
+{
+	struct pai_fs *fs = r->env->fs;
+
+	pai_ws_submit(r->ws, &b->req);
+	pthread_mutex_lock(&fs->lock);
+	for (size_t i = 0; b->req.error == 0 && i < b->count; i++) {
+		const struct pai_ws_attr *attr = &b->entries[i].attr;
+		struct fs_node *n = b->looks[i]->node;
+
+		b->looks[i]->is_right = b->entries[i].has_attr && n->flags & FS_NODE_TOLD &&
+					fs_same_identity(&n->attr.id, &attr->id) &&
+					fs_told_holds(n, attr);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	pai_ws_req_fini(&b->req);
+}
+
+/* Finds those of the files that are told by name which need no look. */
+static void compare_all(struct recheck *r)
+{
+	struct batch *b = calloc(1, sizeof(*b));
+	size_t first = 0;
+
+	qsort(r->looks, r->count, sizeof(*r->looks), by_parent);
+	while (first < r->count && r->looks[first].ws_handle) {
+		first++;
+	}
+	while (b && first < r->count) {
+		pai_auto_free char *path = NULL;
+
+		first += fill_batch(r, b, &r->looks[first], r->count - first, &path);
+		if (b->count) {
+			compare(r, b);
+		}
+	}
+	free(b);
 }
 
 /* A look-up: a directory is at hand on the server, a file has to be opened to be asked. */
@@ -135,8 +250,11 @@ static void run(void *arg)
 	struct pai_fs *fs = r->env->fs;
 	void (*done)(void *arg) = r->done;
 
+	compare_all(r);
 	for (size_t i = 0; i < r->count; i++) {
-		look_at(r, &r->looks[i]);
+		if (!r->looks[i].is_right) {
+			look_at(r, &r->looks[i]);
+		}
 	}
 	pthread_mutex_lock(&fs->lock);
 	for (size_t i = 0; i < r->count; i++) {

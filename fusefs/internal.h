@@ -419,6 +419,8 @@ void fs_moved_locked(struct fs_node *n);
  * descriptors that are open: nothing of it stays believed, and a barrier drops its pages. */
 void fs_name_lost_locked(struct fs_node *n);
 void fs_push(void *arg, const struct pai_ws_push *push);
+/* Whether all that the kernel may show of n without asking is so. Access times are not pushed. */
+bool fs_told_holds(const struct fs_node *n, const struct pai_ws_attr *attr);
 /* n is like this now, though no push has told so. */
 void fs_rechecked_locked(struct fs_node *n, const struct pai_ws_attr *attr);
 /* It was found like this when it was opened; true: the kernel believes otherwise, and has to be

@@ -33,6 +33,7 @@ struct handler {
 
 static const struct handler handlers[PAI_WS_OP_COUNT] = {
     [PAI_WS_LOOKUP] = {.fn = pai_posix_lookup},
+    [PAI_WS_COMPARE] = {.fn = pai_posix_compare},
     [PAI_WS_GETATTR] = {.fn = pai_posix_getattr},
     [PAI_WS_SETATTR] = {.fn = pai_posix_setattr},
     [PAI_WS_READLINK] = {.fn = pai_posix_readlink},

@@ -81,6 +81,9 @@ struct pai_proc_path pai_posix_proc_path(int fd);
 /* Attributes by the three ways to name a file. */
 int pai_posix_stat_at(
     const struct pai_posix *ws, int dir_fd, const char *name, struct pai_ws_attr *ret);
+/* `attr` is what is known of it: its flags stay where its ctime has. */
+int pai_posix_compare_at(
+    const struct pai_posix *ws, int dir_fd, const char *name, struct pai_ws_attr *attr);
 int pai_posix_stat_node(const struct pai_posix *ws, struct pai_node *n, struct pai_ws_attr *ret);
 int pai_posix_stat_fd(const struct pai_posix *ws, int fd, struct pai_ws_attr *ret);
 /* ... with `stx` of it at hand; fd -1: nobody asks for its extended attributes. */
@@ -113,6 +116,7 @@ void pai_cred_scope_fini(struct pai_cred_scope *s);
 /* --- handlers, one per operation --- */
 
 int pai_posix_lookup(struct pai_posix *ws, struct pai_ws_req *req);
+int pai_posix_compare(struct pai_posix *ws, struct pai_ws_req *req);
 int pai_posix_getattr(struct pai_posix *ws, struct pai_ws_req *req);
 int pai_posix_setattr(struct pai_posix *ws, struct pai_ws_req *req);
 int pai_posix_readlink(struct pai_posix *ws, struct pai_ws_req *req);

@@ -139,6 +139,22 @@ int pai_posix_stat_at(
 	return error;
 }
 
+int pai_posix_compare_at(
+    const struct pai_posix *ws, int dir_fd, const char *name, struct pai_ws_attr *attr)
+{
+	struct statx stx;
+	int error = pai_posix_statx(dir_fd, name, &stx);
+	bool has_xattrs = attr->flags & PAI_WS_HAS_XATTRS;
+
+	if (error == 0) {
+		if (attr->ctime_ns != time_ns(&stx.stx_ctime)) {
+			has_xattrs = may_have_xattrs(&stx) && has_xattrs_at(dir_fd, name);
+		}
+		fill(ws, &stx, has_xattrs, attr);
+	}
+	return error;
+}
+
 int pai_posix_stat_node(const struct pai_posix *ws, struct pai_node *n, struct pai_ws_attr *ret)
 {
 	int error = n->has_stx ? 0 : pai_posix_statx(n->fd, "", &n->stx);

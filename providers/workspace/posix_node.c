@@ -20,6 +20,20 @@ int pai_posix_lookup(struct pai_posix *ws, struct pai_ws_req *req)
 	return error ? error : pai_posix_stat_at(ws, dir.fd, req->name, &req->attr);
 }
 
+int pai_posix_compare(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
+	int error = pai_posix_dir(ws, &req->at, &dir);
+
+	for (size_t i = 0; error == 0 && i < req->in.known.count; i++) {
+		struct pai_ws_entry *e = &req->in.known.entries[i];
+
+		e->has_attr = pai_posix_check_name(e->name) == 0 &&
+			      pai_posix_compare_at(ws, dir.fd, e->name, &e->attr) == 0;
+	}
+	return error;
+}
+
 int pai_posix_readlink(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node n = PAI_NODE_INIT;

@@ -50,6 +50,7 @@ static const char *const op_names[PAI_WS_OP_COUNT] = {
     [PAI_WS_UNWATCH] = "unwatch",
     [PAI_WS_BARRIER] = "barrier",
     [PAI_WS_ACCESS] = "access",
+    [PAI_WS_COMPARE] = "compare",
 };
 
 const char *pai_ws_op_name(enum pai_ws_op op)

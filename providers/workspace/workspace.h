@@ -102,6 +102,9 @@ enum pai_ws_op {
 	PAI_WS_UNWATCH, /* at.id */
 	PAI_WS_BARRIER, /* completes after every push for changes made before it was submitted */
 	PAI_WS_ACCESS,  /* at | handle, flags (R_OK..): as the server's own user */
+	/* at (dir), in.known -> each attr, has_attr: many LOOKUPs by one request. Where the ctime
+	 * that was given still holds, so do the flags that were given with it. CAP_WATCH */
+	PAI_WS_COMPARE,
 	PAI_WS_OP_COUNT
 };
 const char *pai_ws_op_name(enum pai_ws_op op);
@@ -196,6 +199,10 @@ struct pai_ws_req {
 			bool names_only;
 			bool anew; /* go on in a new snapshot; where CAP_WATCH */
 		} list;
+		struct {
+			struct pai_ws_entry *entries; /* the client's, and their names */
+			size_t count;
+		} known;
 		struct {
 			uint64_t owner;
 			int type;           /* F_RDLCK, F_WRLCK, F_UNLCK */

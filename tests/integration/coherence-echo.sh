@@ -1,9 +1,11 @@
 #!/bin/bash
 # Changes of our own come back as pushes: they hide no change of the sandbox's that follows, and
-# what the kernel doubts by itself costs no notification.
+# what the kernel doubts by itself costs no notification. Nor does a name that comes and goes in the
+# sandbox cost a question for each file that the kernel believes in.
 # timeout 90
 . "$(dirname "$0")/lib.sh"
-begin echo-exact echo-own-changes-are-not-told-back
+begin echo-exact echo-own-changes-are-not-told-back echo-changed-unseen-among-many \
+	echo-many-are-compared-at-once
 start || { not_ok echo-exact "no mount"; exit 1; }
 
 cat >echo.py <<'END'
@@ -150,6 +152,42 @@ else
 		ok echo-own-changes-are-not-told-back
 	else
 		not_ok echo-own-changes-are-not-told-back "$((after - before)) notifications for 100 renames"
+	fi
+fi
+
+# Files by the hundred, one of which is changed under a second name that lives for a moment.
+cat >second.py <<'END'
+import os
+os.link("many1/f150", "second")
+os.truncate("second", 5)
+os.unlink("second")
+END
+mkdir many1 many2
+for dir in many1 many2; do
+	for i in $(seq 300); do
+		echo >$dir/f"$i"
+	done
+done
+sync_sides
+stat many1/* many2/* >/dev/null
+sandbox python3 second.py
+is echo-changed-unseen-among-many "$(stat -c %s many1/f150)" 5
+
+if [ "$PAI_ON" != paifs ]; then
+	skip echo-many-are-compared-at-once "nothing counts questions here"
+else
+	asked() {
+		python3 "$lib_dir/pai_ask.py" "$XDG_RUNTIME_DIR"/paifs/*.sock '{"op": "counters"}' |
+			python3 -c 'import json, sys; n = json.load(sys.stdin)["server"]; print(n["lookup"], n["compare"])'
+	}
+	read -r lookups compares < <(asked)
+	sandbox python3 -c 'import os; open("tmp", "w"); os.unlink("tmp")'
+	read -r lookups_after compares_after < <(asked)
+	lookups=$((lookups_after - lookups)) compares=$((compares_after - compares))
+	if [ $lookups -lt 100 ] && [ $compares -ge 6 ] && [ $compares -lt 100 ]; then
+		ok echo-many-are-compared-at-once
+	else
+		not_ok echo-many-are-compared-at-once "$lookups look-ups, $compares comparisons"
 	fi
 fi
 cd / || exit 1

@@ -612,6 +612,29 @@ Test(posix, only_user_xattrs_are_served)
 	cr_assert(!(req.attr.flags & PAI_WS_HAS_XATTRS), "ours do not count");
 }
 
+Test(posix, compare_answers_for_many_names)
+{
+	struct pai_ws_entry known[] = {
+	    {.name = "x"}, {.name = "x"}, {.name = "no"}, {.name = ".."}};
+	struct pai_ws_req req = {.op = PAI_WS_COMPARE, .in.known = {known, PAI_COUNT(known)}};
+	struct pai_ws_attr a;
+
+	req.at.path = "";
+	put_file(&f, "x", "12345");
+	cr_assert_eq(lookup(&f, ROOT, "x", &a), 0);
+	known[0].attr.flags = PAI_WS_HAS_XATTRS; /* of another ctime: asked anew */
+	known[1].attr = a;
+	known[1].attr.flags = PAI_WS_HAS_XATTRS; /* of this ctime: still so */
+	cr_assert_eq(run(&f, &req), 0);
+	cr_assert(known[0].has_attr && known[1].has_attr && !known[2].has_attr);
+	cr_assert(!known[3].has_attr, "no way up");
+	cr_assert_eq(known[0].attr.size, 5);
+	cr_assert(!(known[0].attr.flags & PAI_WS_HAS_XATTRS));
+	cr_assert(known[1].attr.flags & PAI_WS_HAS_XATTRS);
+	req.at = (struct pai_ws_at){.path = "gone", .id = {.ino = 1}};
+	cr_assert_eq(run(&f, &req), ESTALE);
+}
+
 /* --- the whole --- */
 
 Test(posix, statfs_and_access)
