@@ -83,7 +83,7 @@ static void sweep_unfinished(int root_fd, const char *name, const struct pai_cal
 	struct stat st;
 
 	if (fstatat(root_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    st.st_ctime + UNFINISHED_S < time(NULL)) {
+	    (int64_t)(st.st_ctime + UNFINISHED_S) * 1000 < pai_clock_wall_ms()) {
 		(void)pai_local_remove_tree(root_fd, name, call, PAI_ERR_IGNORED());
 	}
 }
@@ -123,6 +123,9 @@ static int sweep_id(struct pai_local *l, int root_fd, const char *id, void *arg)
 static void sweep(struct pai_local *l, int root_fd, const struct pai_call *call)
 {
 	(void)each_id(l, root_fd, call, sweep_id, (void *)(uintptr_t)call);
+	if (!atomic_exchange(&l->keys_swept, true)) {
+		pai_local_keys_sweep(root_fd);
+	}
 }
 
 /* --- create --- */
@@ -226,18 +229,9 @@ static int make_and_open(struct pai_local *l, int root_fd, const struct pai_crea
     int key_fd, struct pai_local_sandbox **ret, struct pai_err *err)
 {
 	char id[PAI_LOCAL_ID_MAX + 1];
-	char nonce[PAI_LOCAL_ID_MAX + 8];
 	int r = check_input(l, in, root_fd, err);
 
-	r = r < 0 ? r : pai_local_make(l, root_fd, in, id, err);
-	if (r == 0 && key_fd >= 0) {
-		r = pai_local_key_bind(key_fd, id, err);
-		if (r < 0) {
-			(void)snprintf(nonce, sizeof(nonce), "%s/nonce", id);
-			(void)unlinkat(root_fd, nonce, 0);
-			finish_kill(root_fd, id, PAI_CALL_UNBOUNDED);
-		}
-	}
+	r = r < 0 ? r : pai_local_make(root_fd, in, key_fd, id, err);
 	if (r < 0 && key_fd >= 0) {
 		pai_local_key_remove(root_fd, in->binding_key); /* nothing is bound to it */
 	}

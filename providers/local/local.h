@@ -22,6 +22,7 @@
 #define PAI_LOCAL_LOCAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "providers/base/buf.h"
 #include "providers/helper/exec_line.h"
@@ -37,6 +38,7 @@ struct pai_local {
 	uint64_t files_limit;       /* of open files, soft, when the provider was opened */
 	char *helper;               /* path of pai-helper; NULL: not found */
 	char why_not_isolated[160]; /* "": bubblewrap works */
+	atomic_bool keys_swept;     /* once is enough: only a killed process leaves any */
 };
 struct pai_local_meta {
 	char *template_dir; /* NULL: a workspace of its own */
@@ -66,8 +68,9 @@ int pai_local_root(const struct pai_local *l, bool make, int *ret_fd, struct pai
 /* Takes a lock of a file in dirfd (made when missing) within the call; the descriptor holds it. */
 int pai_local_lock(int dirfd, const char *name, int operation, const struct pai_call *call,
     int *ret_fd, struct pai_err *err);
-/* Makes a whole sandbox and gives its id. */
-int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_create_input *input,
+/* Makes a whole sandbox and gives its id; key_fd, a key's file or -1, is bound to it before it can
+ * be seen. */
+int pai_local_make(int root_fd, const struct pai_create_input *input, int key_fd,
     char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err);
 /* *ret NULL: no such sandbox, or killed. An expired one is still opened. */
 int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
@@ -83,12 +86,13 @@ bool pai_local_expired(const struct pai_local_meta *m);
 /* The key's file, locked; its text into id ("" when unbound). */
 int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
     char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err);
-int pai_local_key_bind(int key_fd, const char *id, struct pai_err *err);
 /* Its file goes; it is locked. */
 void pai_local_key_remove(int root_fd, const char *key);
 /* Forgets the key when it is bound to id. */
 void pai_local_key_unbind(
     int root_fd, const char *key, const char *id, const struct pai_call *call);
+/* Keys that are bound to nothing: somebody was killed over them. */
+void pai_local_keys_sweep(int root_fd);
 
 /* --- sandbox.c --- */
 

@@ -2,6 +2,7 @@
  * A sandbox appears whole, by the rename of its directory, and disappears with its nonce: there is
  * no state between that anyone has to repair. A directory without a nonce is what a kill left.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -365,7 +366,17 @@ static int fill_dir(int dir_fd, const struct pai_local_meta *m, struct pai_err *
 	return r < 0 ? r : put_file(dir_fd, "nonce", nonce, err);
 }
 
-int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_create_input *input,
+static int bind_key(int key_fd, const char *id, struct pai_err *err)
+{
+	size_t n = strlen(id);
+
+	if (ftruncate(key_fd, 0) < 0 || pwrite(key_fd, id, n, 0) != (ssize_t)n) {
+		return pai_err_sys(err, "bind the key");
+	}
+	return 0;
+}
+
+int pai_local_make(int root_fd, const struct pai_create_input *input, int key_fd,
     char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err)
 {
 	PAI_AUTO(pai_local_meta_fini) struct pai_local_meta m = {0};
@@ -374,7 +385,6 @@ int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_crea
 	char temp[PAI_LOCAL_ID_MAX + 8];
 	int r = meta_of(input, &m, err);
 
-	(void)l;
 	if (r < 0) {
 		return r;
 	}
@@ -386,6 +396,9 @@ int pai_local_make(const struct pai_local *l, int root_fd, const struct pai_crea
 	}
 	dir_fd = openat(root_fd, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	r = dir_fd < 0 ? pai_err_sys(err, "open") : fill_dir(dir_fd, &m, err);
+	if (r == 0 && key_fd >= 0) {
+		r = bind_key(key_fd, made, err);
+	}
 	if (r == 0 && renameat(root_fd, temp, root_fd, made) < 0) {
 		r = pai_err_sys(err, "rename");
 	}
@@ -549,21 +562,14 @@ static int keys_dir(int root_fd, struct pai_err *err)
 
 /* The file is unlinked when its key is let go: who waited for its lock then has a file without a
  * name, and starts again. */
-int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
+static int lock_key_file(int keys_fd, const char *name, const struct pai_call *call, int *ret_fd,
     char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err)
 {
-	pai_auto_fd int dir = keys_dir(root_fd, err);
-	char name[2 * PAI_SHA256_BYTES + 1];
-
-	if (dir < 0) {
-		return dir;
-	}
-	pai_sha256_hex(key, strlen(key), name);
 	for (;;) {
 		pai_auto_fd int fd = -1;
 		struct stat st;
 		ssize_t n;
-		int r = pai_local_lock(dir, name, LOCK_EX, call, &fd, err);
+		int r = pai_local_lock(keys_fd, name, LOCK_EX, call, &fd, err);
 
 		if (r < 0) {
 			return r;
@@ -581,14 +587,17 @@ int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call
 	}
 }
 
-int pai_local_key_bind(int key_fd, const char *id, struct pai_err *err)
+int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
+    char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err)
 {
-	size_t n = strlen(id);
+	pai_auto_fd int dir = keys_dir(root_fd, err);
+	char name[2 * PAI_SHA256_BYTES + 1];
 
-	if (ftruncate(key_fd, 0) < 0 || pwrite(key_fd, id, n, 0) != (ssize_t)n) {
-		return pai_err_sys(err, "bind the key");
+	if (dir < 0) {
+		return dir;
 	}
-	return 0;
+	pai_sha256_hex(key, strlen(key), name);
+	return lock_key_file(dir, name, call, ret_fd, id, err);
 }
 
 void pai_local_key_remove(int root_fd, const char *key)
@@ -608,5 +617,38 @@ void pai_local_key_unbind(int root_fd, const char *key, const char *id, const st
 	if (pai_local_key_lock(root_fd, key, call, &fd, bound, PAI_ERR_IGNORED()) == 0 &&
 	    strcmp(bound, id) == 0) {
 		pai_local_key_remove(root_fd, key);
+	}
+}
+
+static bool is_there(int root_fd, const char *id)
+{
+	char nonce[PAI_LOCAL_ID_MAX + 8];
+
+	(void)snprintf(nonce, sizeof(nonce), "%s/nonce", id);
+	return faccessat(root_fd, nonce, F_OK, 0) == 0 || errno != ENOENT;
+}
+
+void pai_local_keys_sweep(int root_fd)
+{
+	const struct pai_call at_once = {.deadline_ms = pai_clock_ms()};
+	int fd = openat(root_fd, "keys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	pai_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!dir) {
+		pai_auto_fd_p(&fd);
+		return;
+	}
+	while ((e = readdir(dir)) != NULL) {
+		char id[PAI_LOCAL_ID_MAX + 1];
+		pai_auto_fd int key_fd = -1;
+
+		/* One that is being made has its lock held. */
+		if (e->d_name[0] != '.' &&
+		    lock_key_file(
+			dirfd(dir), e->d_name, &at_once, &key_fd, id, PAI_ERR_IGNORED()) == 0 &&
+		    (!id[0] || !is_there(root_fd, id))) {
+			(void)unlinkat(dirfd(dir), e->d_name, 0);
+		}
 	}
 }

@@ -254,6 +254,45 @@ Test(local, one_key_is_one_sandbox_among_processes)
 	}
 }
 
+static void put_key_file(const char *name, const char *id)
+{
+	char path[256];
+
+	(void)snprintf(path, sizeof(path), "%s/keys/%s", local_root, name);
+	local_put(path, id);
+}
+
+Test(local, what_a_killed_creator_left_is_swept_by_whoever_comes)
+{
+	struct pai_create_input input = {.binding_key = "k"};
+	struct pai_sandbox *sb = local_create(&input);
+	struct pai_provider *later;
+	struct pai_sandbox *again = NULL;
+	struct pai_err err = PAI_ERR_INIT;
+	char unfinished[128], path[256];
+
+	(void)snprintf(unfinished, sizeof(unfinished), "%s/.new-l0123456789", local_root);
+	cr_assert_eq(mkdir(unfinished, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/home", unfinished);
+	cr_assert_eq(mkdir(path, 0700), 0);
+	put_key_file("taken", "");
+	put_key_file("dead", "l00000000000000000000");
+	later = local_open(false);
+	cr_assert_eq(pai_provider_create(later, &input, &call, &again, &err), 0, "%s", err.msg);
+	cr_assert_str_eq(pai_sandbox_id(again), pai_sandbox_id(sb), "the key of one that lives");
+	(void)snprintf(path, sizeof(path), "%s/keys/taken", local_root);
+	cr_assert_eq(access(path, F_OK), -1);
+	(void)snprintf(path, sizeof(path), "%s/keys/dead", local_root);
+	cr_assert_eq(access(path, F_OK), -1);
+	cr_assert_eq(access(unfinished, F_OK), 0, "somebody may be at it");
+	pai_clock_advance_for_test(11ull * 60 * 1000);
+	pai_sandbox_free(local_create(NULL));
+	cr_assert_eq(access(unfinished, F_OK), -1);
+	pai_sandbox_free(again);
+	pai_sandbox_free(sb);
+	pai_provider_free(later);
+}
+
 Test(local, only_ids_of_ours_are_looked_up)
 {
 	static const char *const ids[] = {"", ".", "..", "keys", "l", "l/../keys", "L00", "lxyz",
