@@ -9,11 +9,33 @@ test="libcriterion-dev clang clang-format universal-ctags shellcheck python3 git
 coverage="lcov"
 bench="gcc pkg-config libfuse3-dev bindfs sshfs openssh-server openssh-client python3 git make"
 
+sudo=
+if [ "$(id -u)" != 0 ]; then
+	sudo=sudo
+fi
+
+# Two suites are Rust crates. Debian 12's own cargo is too old for them, its newer one has a name of
+# its own; a list of packages that knows neither was never fetched.
+cargo_package() {
+	if ! apt-cache show cargo >/dev/null 2>&1 && command -v apt-get >/dev/null; then
+		$sudo apt-get update >&2
+	fi
+	if apt-cache show cargo-web >/dev/null 2>&1; then
+		echo cargo-web
+	else
+		echo cargo
+	fi
+}
+
 wanted=
 for set in "$@"; do
 	case $set in
 	build) wanted="$wanted $build" ;;
-	test) wanted="$wanted $test" ;;
+	test)
+		wanted="$wanted $test"
+		PATH=$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin command -v cargo >/dev/null ||
+			wanted="$wanted $(cargo_package)"
+		;;
 	coverage) wanted="$wanted $coverage" ;;
 	bench) wanted="$wanted $bench" ;;
 	*)
@@ -33,10 +55,6 @@ done
 if ! command -v apt-get >/dev/null; then
 	echo "deps.sh: no apt-get here; install by hand what these Debian packages hold:$missing" >&2
 	exit 1
-fi
-sudo=
-if [ "$(id -u)" != 0 ]; then
-	sudo=sudo
 fi
 export DEBIAN_FRONTEND=noninteractive
 # A list that was never fetched, or is older than the mirror, is fetched once.
