@@ -174,16 +174,20 @@ static int ls_fields(const struct pai_args *a, const char *after, struct pai_jso
 	return r;
 }
 
-/* One page of the list into the table (people) or out (programs: an object a page). *after is the
- * last key of a page that has a next one. */
-static int ls_page(
-    const struct pai_args *a, struct pai_table *t, char after[PAI_KEY_MAX + 1], struct pai_err *err)
+struct listing {
+	struct pai_table *rows;
+	bool *met;                   /* by the number of its word */
+	char after[PAI_KEY_MAX + 1]; /* the last key of a page that has a next one */
+};
+
+/* One page of the list into the table (people) or out (programs: an object a page). */
+static int ls_page(const struct pai_args *a, struct listing *l, struct pai_err *err)
 {
 	struct call c = {.op = "ls", .timeout_ms = LOCAL_MS, .start = true};
 	pai_auto_json struct pai_json *reply = NULL;
 	const struct pai_json *sessions;
 	const char *last = NULL;
-	int r = ls_fields(a, *after ? after : NULL, &c.fields);
+	int r = ls_fields(a, *l->after ? l->after : NULL, &c.fields);
 
 	r = r < 0 ? pai_err_no_memory(err) : ask(a, &c, &reply, err);
 	if (r < 0) {
@@ -196,16 +200,19 @@ static int ls_page(
 	for (size_t i = 0; i < pai_json_count(sessions); i++) {
 		const struct pai_json *s = pai_json_at(sessions, i);
 
-		if (add_session_row(t, s) < 0) {
+		if (add_session_row(l->rows, s) < 0) {
 			return pai_err_no_memory(err);
 		}
 		last = pai_json_str(s, "key");
+		for (size_t w = 0; last && w < a->word_count; w++) {
+			l->met[w] = l->met[w] || strcmp(a->words[w], last) == 0;
+		}
 	}
 	if (!pai_json_bool(reply, "more", false) || !last || strlen(last) > PAI_KEY_MAX ||
-	    strcmp(last, after) <= 0) {
-		after[0] = '\0';
+	    strcmp(last, l->after) <= 0) {
+		l->after[0] = '\0';
 	} else {
-		(void)snprintf(after, PAI_KEY_MAX + 1, "%s", last);
+		(void)snprintf(l->after, sizeof(l->after), "%s", last);
 	}
 	return 0;
 }
@@ -213,20 +220,27 @@ static int ls_page(
 static int cmd_ls(const struct pai_args *a, struct pai_err *err)
 {
 	pai_auto_table struct pai_table *t = pai_table_new(ls_heads);
-	char after[PAI_KEY_MAX + 1] = "";
+	pai_auto_free bool *met = calloc(a->word_count + 1, sizeof(*met));
+	struct listing l = {.rows = t, .met = met};
 
-	if (!t) {
+	if (!t || !met) {
 		return pai_err_no_memory(err);
 	}
 	do {
-		int r = ls_page(a, t, after, err);
+		int r = ls_page(a, &l, err);
 
 		if (r < 0) {
 			return r;
 		}
-	} while (after[0]);
+	} while (l.after[0]);
 	if (!a->json) {
 		pai_table_print(t, stdout);
+	}
+	for (size_t i = 0; i < a->word_count; i++) {
+		if (!met[i]) {
+			return pai_err_set(
+			    err, PAI_E_INPUT, "there is no session '%s'", a->words[i]);
+		}
 	}
 	return 0;
 }
