@@ -23,6 +23,17 @@ static int usage(void)
 	return 2;
 }
 
+static int help(void)
+{
+	(void)fputs(
+	    "usage: pai-helper supervise|launch ...\n\n"
+	    "What runs in or around a sandbox on behalf of paifs, which starts it; it takes no "
+	    "orders\nby hand: pai-exec runs commands.\n"
+	    "example: pai-exec make test\n",
+	    stdout);
+	return 0;
+}
+
 static int parse_fd(const char *text)
 {
 	char *end;
@@ -114,6 +125,9 @@ int main(int argc, char **argv)
 {
 	if (argc < 2) {
 		return usage();
+	}
+	if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0) {
+		return help();
 	}
 	if (strcmp(argv[1], "supervise") == 0) {
 		return supervise(argc - 1, argv + 1);
