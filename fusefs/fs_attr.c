@@ -49,6 +49,18 @@ static void finish_attr(struct fs_call *c)
 	fs_call_done(c);
 }
 
+/* A directory that the sandbox has moved or removed, and that somebody has open: the kernel asks
+ * about it before it shows the listing from its beginning. */
+static void finish_getattr(struct fs_call *c)
+{
+	if ((c->ws.error == ESTALE || c->ws.error == ENOENT) && !c->ws.handle &&
+	    fs_call_by_handle(c, c->node)) {
+		fs_call_submit(c);
+	} else {
+		finish_attr(c);
+	}
+}
+
 /* The root, which never changes, and a session of which there is nothing to see: shown from here.
  */
 static void reply_plain(struct fs_call *c)
@@ -155,7 +167,7 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (plain) {
 		reply_plain(c);
 	} else {
-		fs_call_run(c, start_getattr, finish_attr);
+		fs_call_run(c, start_getattr, finish_getattr);
 	}
 }
 

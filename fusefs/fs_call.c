@@ -491,7 +491,7 @@ static bool path_of(struct fs_call *c, struct fs_node *n, struct pai_ws_at *at, 
 static uint64_t open_handle_locked(const struct fs_call *c, const struct fs_node *n, bool writable)
 {
 	for (const struct fs_handle *h = n->handles; h; h = h->next) {
-		if (h->env == c->env && !h->is_dir && (!writable || h->writable)) {
+		if (h->env == c->env && (!writable || h->writable)) {
 			return h->ws_handle;
 		}
 	}
@@ -523,7 +523,8 @@ bool fs_call_at(struct fs_call *c, struct fs_node *n, struct fs_handle *h)
 	bool is_named;
 
 	pthread_mutex_lock(&c->fs->lock);
-	if (!h && (c->ws.op != PAI_WS_OPEN || n->flags & FS_NODE_GONE)) {
+	/* A directory is at hand on the server by what it is. */
+	if (!h && !S_ISDIR(n->attr.mode) && (c->ws.op != PAI_WS_OPEN || n->flags & FS_NODE_GONE)) {
 		ws_handle = open_handle_locked(c, n, resizes);
 	}
 	is_named = name_by_handle_locked(c, n, ws_handle);

@@ -118,7 +118,7 @@ is own-links-are-counted "$(python3 links.py)" 0
 mkdir held && touch held/a
 cat >held.py <<'END'
 import ctypes, os, subprocess
-libc = ctypes.CDLL(None)
+libc = ctypes.CDLL(None, use_errno=True)
 libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p
 libc.opendir.argtypes = [ctypes.c_char_p]
 for call in (libc.readdir, libc.rewinddir, libc.closedir):
@@ -128,8 +128,10 @@ NAME = 19 # offsetof(struct dirent, d_name)
 def names(stream):
     libc.rewinddir(stream)
     found = set()
+    ctypes.set_errno(0)
     while entry := libc.readdir(stream):
         found.add(ctypes.string_at(entry + NAME).decode())
+    assert ctypes.get_errno() == 0, os.strerror(ctypes.get_errno())
     return found - {".", ".."}
 
 def sandbox(*argv):
@@ -146,6 +148,10 @@ for i in range(30):
     sandbox("sh", "-c", f"rm held/{mine}; mkdir held/{theirs}")
     for found in (names(two), names(one), set(os.listdir("held"))):
         assert theirs in found and mine not in found, (i, found)
+sandbox("sh", "-c", "mv held moved; touch moved/later")
+assert "later" in names(one)
+sandbox("rm", "-r", "moved")
+assert names(one) == set(), "of a directory that is gone"
 print("exact")
 END
 is held-listing "$(python3 held.py 2>&1 | tail -1)" exact
