@@ -312,7 +312,11 @@ void fs_name_lost_locked(struct fs_node *n)
 	}
 	n->flags &= ~FS_NODE_PROVEN;
 	void_locked(n);
-	fs_node_list_unproven_locked(n, (n->flags & FS_NODE_PAGES) != 0);
+	if (S_ISDIR(n->attr.mode)) {
+		fs_listing_void_locked(n);
+	} else {
+		fs_node_list_unproven_locked(n, (n->flags & FS_NODE_PAGES) != 0);
+	}
 	if (n->flags & FS_NODE_TOLD) {
 		fs_notify_inode_locked(n, false);
 	}
@@ -373,16 +377,29 @@ static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 	forget_negatives_locked(s, n);
 }
 
+/* Nothing will be told of it, nor of the names in it. */
+static void unwatched_locked(struct fs_node *n)
+{
+	n->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
+	void_locked(n);
+	fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
+	forget_negatives_locked(n->session, n);
+	for (struct fs_node *child = n->children; child; child = child->sibling_next) {
+		forget_node_locked(n->session, child);
+	}
+}
+
+void fs_superseded_locked(struct fs_node *n)
+{
+	fs_node_unident_locked(n);
+	unwatched_locked(n);
+	n->flags |= FS_NODE_UNWATCHABLE;
+}
+
 static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push)
 {
 	if (push->flags & PAI_WS_PUSH_DIR_GONE) {
-		n->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
-		void_locked(n);
-		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
-		forget_negatives_locked(n->session, n);
-		for (struct fs_node *child = n->children; child; child = child->sibling_next) {
-			forget_node_locked(n->session, child);
-		}
+		unwatched_locked(n);
 		return;
 	}
 	if (push->flags & PAI_WS_PUSH_DATA) {

@@ -313,6 +313,29 @@ int fs_node_rename_locked(
 	return 0;
 }
 
+/* Where n is now, for whoever stands in it; it is not found there by name. Left as it is without
+ * memory, and where n would be below itself by what is known of the others. */
+static void place_locked(
+    struct pai_fs *fs, struct fs_node *n, struct fs_node *parent, const char *name)
+{
+	struct fs_node *old_parent = n->parent;
+	char *copy;
+
+	for (const struct fs_node *p = parent; p; p = p->parent) {
+		if (p == n) {
+			return;
+		}
+	}
+	copy = strdup(name);
+	if (copy) {
+		free(n->name);
+		n->name = copy;
+		set_parent_locked(n, parent);
+		fs_node_ref_locked(parent);
+		fs_node_unref_locked(fs, old_parent);
+	}
+}
+
 /*
  * A directory has one name: found under another, it was moved by the sandbox, and gets a new number
  * (what the kernel knows below the old one was checked for a place that it has left). A file may
@@ -331,7 +354,7 @@ struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, stru
 		n = NULL;
 	}
 	if (n && (n->attr.mode & S_IFMT) != (attr->mode & S_IFMT)) {
-		fs_node_unident_locked(n); /* a reused number without a birth time to tell it */
+		fs_superseded_locked(n); /* a reused number without a birth time to tell it */
 		n = NULL;
 	}
 	if (n && n->parent == parent && strcmp(n->name, name) == 0) {
@@ -347,8 +370,9 @@ struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, stru
 		return n;
 	}
 	if (n && S_ISDIR(attr->mode)) {
-		fs_node_unident_locked(n);
+		fs_superseded_locked(n);
 		fs_node_unname_locked(fs, n);
+		place_locked(fs, n, parent, name);
 		n = NULL;
 	}
 	if (n) {

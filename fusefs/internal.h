@@ -418,6 +418,9 @@ void fs_moved_locked(struct fs_node *n);
 /* n has lost the name by which we knew it. No watch tells of what happens to it from now on, by
  * descriptors that are open: nothing of it stays believed, and a barrier drops its pages. */
 void fs_name_lost_locked(struct fs_node *n);
+/* Another node has taken n's identity, and what is pushed of it: nothing of n, nor of the names in
+ * it, is believed any more, now or later. */
+void fs_superseded_locked(struct fs_node *n);
 void fs_push(void *arg, const struct pai_ws_push *push);
 /* Whether all that the kernel may show of n without asking is so. Access times are not pushed. */
 bool fs_told_holds(const struct fs_node *n, const struct pai_ws_attr *attr);

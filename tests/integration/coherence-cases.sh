@@ -114,6 +114,25 @@ for i in range(300):
 print(wrong)
 END
 is own-links-are-counted "$(python3 links.py)" 0
+# Who stands in a directory that the sandbox has moved, and that somebody has seen where it is now.
+mkdir from && touch from/x
+cat >stands.py <<'END'
+import os, subprocess
+top = os.getcwd()
+
+def sandbox(text):
+    subprocess.run(["pai-exec", "--", "sh", "-c", text], check=True, cwd=top)
+    return os.path.exists("x"), os.path.exists("y"), sorted(os.listdir(top + "/to"))
+
+os.mkdir("to")
+os.chdir("from")
+said = [sandbox("true"), sandbox("rmdir to && mv from to"), sandbox("cd to && rm x && touch y"),
+        sandbox("cd to && mv y x")]
+print(*said)
+END
+is stands-in-what-moved "$(python3 stands.py 2>&1 | tail -1)" \
+	"(True, False, []) (True, False, ['x']) (False, True, ['y']) (True, False, ['x'])"
+
 # Listings stay in the kernel: a directory that is held open shows what the sandbox does, too.
 mkdir held && touch held/a
 cat >held.py <<'END'
