@@ -181,7 +181,8 @@ else
 			python3 -c 'import json, sys; n = json.load(sys.stdin)["server"]; print(n["lookup"], n["compare"])'
 	}
 	read -r lookups compares < <(asked)
-	sandbox python3 -c 'import os; open("tmp", "w"); os.unlink("tmp")'
+	# Many: one is looked at now and then between the two.
+	sandbox python3 -c 'import os; [(os.mknod("tmp"), os.unlink("tmp")) for i in range(100)]'
 	read -r lookups_after compares_after < <(asked)
 	lookups=$((lookups_after - lookups)) compares=$((compares_after - compares))
 	if [ $lookups -lt 100 ] && [ $compares -ge 6 ] && [ $compares -lt 100 ]; then
