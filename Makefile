@@ -215,11 +215,14 @@ coverage: test-deps ## line coverage of the unit tests
 	lcov -q -c -d build/coverage --no-external -b . -o build/coverage/all.info
 	lcov -q -r build/coverage/all.info '*/tests/*' -o build/coverage/lines.info
 	lcov --list build/coverage/lines.info
-bench: all $(BUILD)/tests/bench-ops ## benchmarks, as ratios to peers in one run
-	contrib/deps.sh bench
+bench: ## benchmarks, as ratios to peers in one run
+	contrib/deps.sh build bench
+	$(MAKE) all $(BUILD)/tests/bench-ops
 	PAI_BUILD=$(BUILD) tests/bench/run $(BENCH)
 
-up: deps all ## mount `local` at $(MNT) and show it working
+# A make of its own: what pkg-config says is read before a rule runs.
+up: deps ## mount `local` at $(MNT) and show it working
+	@$(MAKE) --no-print-directory all
 	@contrib/up.sh up $(BUILD) "$(MNT)"
 down: ## undo `make up`
 	@contrib/up.sh down $(BUILD) "$(MNT)"
