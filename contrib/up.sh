@@ -36,7 +36,8 @@ up)
 		}
 		echo "\$ paifs local $mnt -o host_commands"
 	fi
-	mkdir -p "$mnt/demo"
+	# A plain mkdir would do; this says why, where a sandbox can't be made.
+	(cd "$mnt" && "$build/pai" create demo >/dev/null)
 	echo "$written" >"$mnt/demo/hello.txt"
 	echo "\$ cd $mnt/demo && pai-exec -c 'pwd; cat hello.txt'"
 	# -q: of a demo that make down took away nothing need be said.

@@ -62,6 +62,18 @@ cd / || exit 1
 make -s -C "$TREE" up MNT="$M" >/dev/null
 down own make
 is down-forgets-the-demo "$(find "$XDG_STATE_HOME/paifs/local" -mindepth 1 -maxdepth 1 ! -name keys)" ""
+# As where the packages are missing: what tells the compiler of them comes with them.
+mkdir "$PAI_TMP/late"
+printf '#!/bin/sh\n[ ! -e "%s/here" ] || exec %s "$@"\nexit 1\n' "$PAI_TMP/late" "$(command -v pkg-config)" \
+	>"$PAI_TMP/late/pkg-config"
+chmod +x "$PAI_TMP/late/pkg-config"
+cp "$TREE/contrib/deps.sh" "$PAI_TMP/late/deps"
+printf '#!/bin/sh\n: >"%s/here"\n' "$PAI_TMP/late" >"$TREE/contrib/deps.sh"
+touch "$TREE/fusefs/fs_io.c"
+out=$(PATH=$PAI_TMP/late:$PATH make -C "$TREE" up MNT="$M" 2>&1)
+has up-builds-with-what-it-has-installed "$out" '^written through the mount$'
+cp "$PAI_TMP/late/deps" "$TREE/contrib/deps.sh"
+make -s -C "$TREE" down MNT="$M" >/dev/null
 for target in up down check check-fast check-long bench install; do
 	has "help-$target" "$(make -C "$TREE" help)" "^  $target "
 done
