@@ -55,7 +55,9 @@ static void on_push(void *arg, const struct pai_ws_push *push)
 			seen[i].flags |= push->flags;
 			seen[i].exists = push->exists;
 			seen[i].attr = push->attr;
-			seen[i].dir_attr = push->dir_attr;
+			if (push->flags & PAI_WS_PUSH_ENTRY) {
+				seen[i].dir_attr = push->dir_attr;
+			}
 		}
 	}
 	(void)pthread_mutex_unlock(&seen_lock);
