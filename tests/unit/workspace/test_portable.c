@@ -380,7 +380,7 @@ Test(portable_sh, lies_of_stat_are_a_protocol_error)
 	    "printf '5 0 1 81a4 1 0 0 0 0 1 1 1 1 1 1 ./x'",
 	    "echo '0 0 1 81a4 1 0 0 0 0 1 1 1 1 1 1 ./x'",
 	};
-	char stat[128], path[256];
+	char stat[128], path[4096];
 
 	(void)snprintf(stat, sizeof(stat), "%s/stat", f.top);
 	(void)snprintf(path, sizeof(path), "%s:%s", f.top, getenv("PATH"));
