@@ -6,7 +6,8 @@
  * processor (23 us instead of 15 for a look-up, tried). Here at most one thread waits for requests
  * as a rule, and the one that has just answered is the one that takes the next. A second is called
  *
- *   when several requests in a row were there without waiting: somebody else asks too;
+ *   when several requests in a row were there without waiting, and one more waits while the last
+ *   is served: somebody else asks too;
  *   when for a whole tick nobody was reading and nothing was finished: one request is slow.
  *
  * A thread that has answered and finds another one reading steps aside. So threads are as many as
@@ -18,6 +19,7 @@
 #include "fusefs/internal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -85,6 +87,14 @@ static void step_aside_locked(struct fs_loop *l)
 	}
 }
 
+/* One program has one request at a time; it may be as quick to ask again as we are. */
+static bool another_waits(const struct fs_loop *l)
+{
+	struct pollfd fd = {.fd = fuse_session_fd(l->fs->se), .events = POLLIN};
+
+	return poll(&fd, 1, 0) == 1;
+}
+
 /* Reads one request, with `reading` counted; false when there is none. */
 static bool take(struct fs_loop *l, struct fuse_buf *buf, unsigned *at_once)
 {
@@ -95,6 +105,9 @@ static bool take(struct fs_loop *l, struct fuse_buf *buf, unsigned *at_once)
 	slept =
 	    pai_clock_ns() - before > AT_ONCE_NS + (r > 0 ? (unsigned)r : 0) / AT_ONCE_BYTES_PER_NS;
 	*at_once = slept ? 0 : *at_once + 1;
+	if (*at_once >= AT_ONCE_IN_A_ROW && !another_waits(l)) {
+		*at_once = 0;
+	}
 	pthread_mutex_lock(&l->lock);
 	l->reading--;
 	if (r > 0) {
