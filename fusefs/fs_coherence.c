@@ -374,6 +374,9 @@ static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 	if (n->flags & (FS_NODE_TOLD | FS_NODE_PAGES)) {
 		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
 	}
+	if (n->handles && n->handles->is_dir) {
+		fs_listing_void_locked(n);
+	}
 	forget_negatives_locked(s, n);
 }
 
@@ -383,6 +386,9 @@ static void unwatched_locked(struct fs_node *n)
 	n->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
 	void_locked(n);
 	fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
+	if (n->handles && n->handles->is_dir) {
+		fs_listing_void_locked(n);
+	}
 	forget_negatives_locked(n->session, n);
 	for (struct fs_node *child = n->children; child; child = child->sibling_next) {
 		forget_node_locked(n->session, child);
@@ -412,21 +418,26 @@ static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push
 	}
 }
 
-/* The next opendir() drops the listing. Whoever has the directory open reads it anew when it is
- * dropped under him, and goes on in a new one; that may come while he is taking in a page of the
- * old one, hence once more at the next barrier. */
-void fs_listing_void_locked(struct fs_node *dir)
+/* The next opendir() drops the listing. Under whoever has the directory open it is dropped now;
+ * that may come while he is taking in a page of it, hence once more at the next barrier. */
+void fs_listing_drop_locked(struct fs_node *dir)
 {
 	bool is_kept = dir->flags & FS_NODE_PAGES;
 
 	dir->flags &= ~(FS_NODE_PROVEN | FS_NODE_PAGES);
 	if (is_kept && dir->handles) {
-		for (struct fs_handle *h = dir->handles; h; h = h->next) {
-			h->is_stale = h->caches;
-		}
 		fs_notify_inode_locked(dir, true);
 		fs_node_list_unproven_locked(dir, true);
 	}
+}
+
+void fs_listing_void_locked(struct fs_node *dir)
+{
+	for (struct fs_handle *h = dir->flags & FS_NODE_PAGES ? dir->handles : NULL; h;
+	     h = h->next) {
+		h->is_stale = h->caches;
+	}
+	fs_listing_drop_locked(dir);
 }
 
 static void child_pushed_locked(
@@ -511,6 +522,7 @@ void fs_env_forget_all(struct fs_env *env)
 	s->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
 	forget_negatives_locked(s, s->top);
 	fs_notify_inode_locked(s->top, s->top->flags & FS_NODE_PAGES);
+	fs_listing_void_locked(s->top);
 	pthread_mutex_unlock(&fs->lock);
 	pthread_rwlock_unlock(&s->answer_lock);
 }

@@ -233,16 +233,16 @@ static void take_back(struct fs_call *c, size_t count)
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
-/* What has just been answered is kept, save where it may be from before a push. The handle may be
- * released by now. */
-static void note_listing(struct fs_call *c, bool is_kept)
+/* What has just been answered is kept, save where it may be from before a push: then the kernel may
+ * have put it behind what another has read since. The handle may be released by now. */
+static void note_listing(struct fs_call *c, bool is_kept, bool is_stale)
 {
 	pthread_mutex_lock(&c->fs->lock);
-	if (is_kept) {
-		c->node->flags |= FS_NODE_PAGES;
-		if (c->know != fs_know_locked(c->env, c->node, NULL)) {
-			fs_listing_void_locked(c->node);
-		}
+	c->node->flags |= is_kept ? FS_NODE_PAGES : 0;
+	if (is_kept && c->know != fs_know_locked(c->env, c->node, NULL)) {
+		fs_listing_void_locked(c->node);
+	} else if (is_kept && is_stale) {
+		fs_listing_drop_locked(c->node);
 	}
 	pthread_mutex_unlock(&c->fs->lock);
 }
@@ -251,7 +251,7 @@ static void finish_readdir(struct fs_call *c)
 {
 	struct filling f = {.c = c};
 	size_t taken = 0;
-	bool room, is_kept;
+	bool room, is_kept, is_stale;
 
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
@@ -265,6 +265,9 @@ static void finish_readdir(struct fs_call *c)
 	if (fs_call_claim(c)) {
 		is_kept = c->handle->caches; /* there until the answer */
 		fs_answer_begin(c);
+		pthread_mutex_lock(&c->fs->lock);
+		is_stale = c->handle->is_stale;
+		pthread_mutex_unlock(&c->fs->lock);
 		room = put_dots(&f, c->offset);
 		while (room && taken < c->ws.out.count) {
 			room = put_entry(&f, &c->ws.out.entries[taken]);
@@ -273,7 +276,7 @@ static void finish_readdir(struct fs_call *c)
 		if (fuse_reply_buf(c->req, f.buf, f.used) < 0 && c->plus) {
 			take_back(c, taken);
 		}
-		note_listing(c, is_kept);
+		note_listing(c, is_kept, is_stale);
 		fs_answer_end(c);
 	}
 	free(f.buf);
@@ -300,10 +303,11 @@ static void start_readdir(struct fs_call *c)
 	c->ws.in.list.cookie = c->offset > DOTS ? (uint64_t)c->offset - DOTS : 0;
 	c->ws.in.list.max = c->size / least + 1;
 	c->ws.in.list.names_only = false;
-	pthread_mutex_lock(&c->fs->lock);
-	c->ws.in.list.anew = c->handle->is_stale;
-	c->handle->is_stale = false;
-	pthread_mutex_unlock(&c->fs->lock);
+	if (c->ws.in.list.cookie == 0) {
+		pthread_mutex_lock(&c->fs->lock);
+		c->handle->is_stale = false; /* the server reads it anew */
+		pthread_mutex_unlock(&c->fs->lock);
+	}
 	fs_call_submit(c);
 }
 

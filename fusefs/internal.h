@@ -114,7 +114,9 @@ struct fs_handle {
 	struct fs_env *env;   /* referenced; NULL: the root's, or a top without an environment */
 	struct fs_handle *next, **link; /* of the node */
 	bool writable, is_dir;
-	/* A directory: what is read through it stays in the kernel; what the server read is old. */
+	/* A directory: what is read through it stays in the kernel; what the server has read for it
+	 * is from before a push. A walk goes on in that all the same: to read it again for each
+	 * page would take a busy directory's walk for ever. */
 	bool caches, is_stale;
 	struct fs_session **listing; /* the root's own, of one moment */
 	size_t listing_count;
@@ -435,8 +437,11 @@ void fs_drop_stored_locked(struct fs_env *env);
  * has been noted. Holds its own references until then. */
 void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
-/* A name came or went in the directory: the listing that the kernel keeps of it ends. */
+/* A name came or went in the directory: the listing that the kernel keeps of it ends, and what is
+ * read through its open handles, until they begin again, is not kept. */
 void fs_listing_void_locked(struct fs_node *dir);
+/* The first half of that. */
+void fs_listing_drop_locked(struct fs_node *dir);
 /* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */
 void fs_dir_changed_locked(struct fs_node *dir);
 /* Its data was changed through this mount: the kernel doubts size and times by itself. */

@@ -194,7 +194,7 @@ static int read_page(struct pai_handle *h, struct pai_ws_req *req)
 	size_t count, first;
 	int error;
 
-	if (req->in.list.cookie == 0 || req->in.list.anew || !h->listing) {
+	if (req->in.list.cookie == 0 || !h->listing) {
 		error = listing_new(h->fd, &fresh);
 		if (error) {
 			return error;

@@ -197,7 +197,6 @@ struct pai_ws_req {
 			uint64_t cookie;
 			size_t max; /* entries */
 			bool names_only;
-			bool anew; /* go on in a new snapshot; where CAP_WATCH */
 		} list;
 		struct {
 			struct pai_ws_entry *entries; /* the client's, and their names */

@@ -199,5 +199,30 @@ met |= {entry.name for entry in walk}
 print(len([n for n in range(2, 3001, 2) if n % 10 and str(n) not in met]))
 END
 is met-once-while-others-delete "$(python3 meet.py)" 0
+
+# Who lists while names come and go reads the directory once, not once for each page of it.
+cat >busy.py <<'END'
+import os, subprocess, sys, time
+
+def walk():
+    start = time.monotonic()
+    assert len(os.listdir("crowd")) >= int(sys.argv[1]) - 1
+    return time.monotonic() - start
+
+walk()
+os.unlink("crowd/1")
+quiet = walk()
+churn = subprocess.Popen(["pai-exec", "--", "sh", "-c", """cd crowd; echo
+    while :; do : >new; rm new; done"""], stdout=subprocess.PIPE)
+churn.stdout.readline()
+busy = walk()
+churn.terminate()
+churn.wait()
+print(f"{quiet:.3f} {busy:.3f}" if busy > 5 * quiet else "soon")
+END
+mkdir crowd
+crowd=$(short_or_long 5000 100000)
+sandbox sh -c "cd crowd && seq $crowd | xargs touch"
+is listed-while-busy "$(timeout 40 python3 busy.py "$crowd")" soon
 stop
 exit $failed
