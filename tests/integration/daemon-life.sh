@@ -38,8 +38,11 @@ mkdir -p "$M"
 pai_() { timeout 10 "$PAI_BUILD/pai" "$@"; }
 paifs_() { timeout 20 "$PAI_BUILD/paifs" "$@"; }
 pid_of() { pai_ status -n "$1" --json | sed -n 's/.*"pid":\([0-9]*\).*/\1/p'; }
-# Ended, though perhaps not yet waited for by its parent.
-is_over() { [ ! -e "/proc/$1/stat" ] || grep -q ') Z ' "/proc/$1/stat"; }
+# Ended with its last thread, though perhaps not yet waited for by its parent.
+is_over() {
+	[ ! -e "/proc/$1/stat" ] || { grep -q ') Z ' "/proc/$1/stat" &&
+		[ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ]; }
+}
 is_over_soon() { wait_for 10 is_over "$1"; }
 # says TEXT STATUS CMD...: fails with that status, and one line that has TEXT.
 says() {

@@ -88,9 +88,9 @@ def state_of(pid):
 
 
 def has_ended(pid):
-    """Gone, or waiting for whoever adopted it to notice."""
+    """Gone, or waiting for whoever adopted it to notice; with the last thread, not the main one alone."""
     try:
-        return state_of(pid) in "ZX"
+        return state_of(pid) in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1
     except OSError:
         return True
 

@@ -88,9 +88,11 @@ def wait_for(fn, seconds=10, what="it"):
 
 
 def is_over(pid):
+    """The last thread, that is: the main one may end before the others."""
     try:
         with open(f"/proc/{pid}/stat") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] in "ZX"
+            ended = f.read().rsplit(")", 1)[1].split()[0] in "ZX"
+        return ended and len(os.listdir(f"/proc/{pid}/task")) == 1
     except OSError:
         return True
 
