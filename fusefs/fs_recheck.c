@@ -186,7 +186,9 @@ static void compare_all(struct recheck *r)
 	struct batch *b = calloc(1, sizeof(*b));
 	size_t first = 0;
 
-	qsort(r->looks, r->count, sizeof(*r->looks), by_parent);
+	if (r->looks) {
+		qsort(r->looks, r->count, sizeof(*r->looks), by_parent);
+	}
 	while (first < r->count && r->looks[first].ws_handle) {
 		first++;
 	}
