@@ -372,7 +372,11 @@ struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, stru
 	if (n && S_ISDIR(attr->mode)) {
 		fs_superseded_locked(n);
 		fs_node_unname_locked(fs, n);
-		place_locked(fs, n, parent, name);
+		/* Not where the place decides what is shown of a link: the kernel's own tree, in
+		 * which whoever stands there climbs, still has the old one. */
+		if (fs->options.symlinks != PAI_FS_SYMLINKS_GUARDED) {
+			place_locked(fs, n, parent, name);
+		}
 		n = NULL;
 	}
 	if (n) {

@@ -232,9 +232,29 @@ def names():
     shutil.rmtree(box + "/deep")
 
 
+def moved():
+    """Who stands in a directory that the sandbox moves deeper climbs from where it was."""
+    os.makedirs(box + "/deep/er/still")
+    os.mkdir(box + "/stand")
+    os.symlink("../../../secret", box + "/stand/l")
+    stand = os.open(mount + "/stand", os.O_RDONLY | os.O_DIRECTORY)
+    os.readlink("l", dir_fd=stand)
+    os.rename(box + "/stand", box + "/deep/er/still/stand")
+    os.readlink(mount + "/deep/er/still/stand/l")
+    try:
+        text = os.readlink("l", dir_fd=stand)
+        if not text.startswith("./.pai-link/"):
+            fault("escape", "stand/l", f"shows {text!r} one directory deep")
+    except OSError:
+        pass  # it is found no more
+    os.close(stand)
+    shutil.rmtree(box + "/deep")
+
+
 build()
 if mode == "guarded":
     names()
+    moved()
 if mode != "raw":
     copies()
 movers = [threading.Thread(target=move, args=(box,))]
