@@ -233,14 +233,15 @@ def names():
 
 
 def moved():
-    """Who stands in a directory that the sandbox moves deeper climbs from where it was."""
-    os.makedirs(box + "/deep/er/still")
+    """Who stands in a directory that the sandbox moves deeper climbs from where it was. No name that
+    was seen before: its removal may be about to be told."""
+    os.makedirs(box + "/lower/er/still")
     os.mkdir(box + "/stand")
     os.symlink("../../../secret", box + "/stand/l")
     stand = os.open(mount + "/stand", os.O_RDONLY | os.O_DIRECTORY)
     os.readlink("l", dir_fd=stand)
-    os.rename(box + "/stand", box + "/deep/er/still/stand")
-    os.readlink(mount + "/deep/er/still/stand/l")
+    os.rename(box + "/stand", box + "/lower/er/still/stand")
+    os.readlink(mount + "/lower/er/still/stand/l")
     try:
         text = os.readlink("l", dir_fd=stand)
         if not text.startswith("./.pai-link/"):
@@ -248,7 +249,7 @@ def moved():
     except OSError:
         pass  # it is found no more
     os.close(stand)
-    shutil.rmtree(box + "/deep")
+    shutil.rmtree(box + "/lower")
 
 
 build()
