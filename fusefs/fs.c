@@ -114,6 +114,21 @@ void pai_fs_set_sessions(struct pai_fs *fs, struct pai_sessions *m)
 	fs->sessions = m;
 }
 
+/* The connection was cut off: nobody releases them. */
+static void free_handles(struct fs_node *n)
+{
+	while (n->handles) {
+		struct fs_handle *h = n->handles;
+
+		n->handles = h->next;
+		if (h->env) {
+			fs_env_unref_locked(h->env);
+		}
+		free(h->listing);
+		free(h);
+	}
+}
+
 static void free_nodes(struct pai_fs *fs)
 {
 	for (size_t i = 0; i < fs->id_buckets; i++) {
@@ -127,6 +142,7 @@ static void free_nodes(struct pai_fs *fs)
 				n->negatives = neg->next;
 				free(neg);
 			}
+			free_handles(n);
 			if (n->env) {
 				fs_env_unref_locked(n->env);
 			}

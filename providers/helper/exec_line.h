@@ -41,9 +41,11 @@ int pai_exec_line_new(int take_fd, const char *who, uint64_t epoch, const struct
     struct pai_exec_line **ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* The portable form: each start is one run() on a thread of `pool`; stdin is spooled to its end
  * before the start; -t, DETACH (UNSUPPORTED) and signals but KILL (ignored) are refused. `sb` is
- * borrowed until the line's last reference and the last event of every command have gone. */
+ * borrowed until `freed` (NULL is fine) is called: after the last reference, the last event of
+ * every command and the last job, from the thread of either. */
 int pai_exec_line_portable_new(struct pai_sandbox *sb, struct pai_pool *pool,
-    struct pai_exec_line **ret, struct pai_err *err) PAI_WARN_UNUSED;
+    void (*freed)(void *arg), void *freed_arg, struct pai_exec_line **ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
 /* The sandbox's identity file: from now on a loss or an exit is NOT_FOUND when its link count is 0.
  * Takes the descriptor. */
 void pai_exec_line_prove_by(struct pai_exec_line *l, int take_nonce_fd);

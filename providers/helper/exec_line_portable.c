@@ -55,6 +55,8 @@ struct portable {
 	struct pai_sandbox *sandbox;
 	struct pai_pool *pool;
 	atomic_int memory; /* the users' (one for all), one per command */
+	void (*freed)(void *arg);
+	void *freed_arg;
 	pthread_mutex_t lock;
 	/* lock */
 	struct command_list commands;
@@ -65,9 +67,15 @@ static const struct pai_exec_line_ops portable_ops;
 
 static void line_drop(struct portable *l)
 {
+	void (*freed)(void *arg) = l->freed;
+	void *arg = l->freed_arg;
+
 	if (atomic_fetch_sub(&l->memory, 1) == 1) {
 		(void)pthread_mutex_destroy(&l->lock);
 		free(l);
+		if (freed) {
+			freed(arg);
+		}
 	}
 }
 
@@ -575,8 +583,8 @@ static const struct pai_exec_line_ops portable_ops = {
     .free = portable_free,
 };
 
-int pai_exec_line_portable_new(
-    struct pai_sandbox *sb, struct pai_pool *pool, struct pai_exec_line **ret, struct pai_err *err)
+int pai_exec_line_portable_new(struct pai_sandbox *sb, struct pai_pool *pool,
+    void (*freed)(void *arg), void *freed_arg, struct pai_exec_line **ret, struct pai_err *err)
 {
 	struct portable *l = calloc(1, sizeof(*l));
 
@@ -590,6 +598,8 @@ int pai_exec_line_portable_new(
 	LIST_INIT(&l->commands);
 	l->sandbox = sb;
 	l->pool = pool;
+	l->freed = freed;
+	l->freed_arg = freed_arg;
 	*ret = &l->base;
 	return 0;
 }

@@ -30,6 +30,18 @@ struct pai_env *pai_env_ref(struct pai_env *e)
 	return e;
 }
 
+static void part_freed(void *arg)
+{
+	struct pai_env *e = arg;
+	struct pai_session *s = e->session;
+
+	if (atomic_fetch_sub(&e->parts, 1) == 1) {
+		pai_sandbox_free(e->sandbox);
+		free(e);
+		pai_session_unref(s);
+	}
+}
+
 void pai_env_unref(struct pai_env *e)
 {
 	struct pai_session *s;
@@ -43,7 +55,6 @@ void pai_env_unref(struct pai_env *e)
 	}
 	free(e->lines);
 	pai_ws_unref(e->ws);
-	pai_sandbox_free(e->sandbox);
 	if (e->nonce_fd >= 0) {
 		(void)close(e->nonce_fd);
 	}
@@ -51,8 +62,7 @@ void pai_env_unref(struct pai_env *e)
 		s->m->listener.free_user(s->m->listener.arg, e->user);
 	}
 	(void)pthread_mutex_destroy(&e->lock);
-	free(e);
-	pai_session_unref(s);
+	part_freed(e);
 }
 
 struct pai_ws *pai_env_ws(struct pai_env *e)
@@ -121,7 +131,14 @@ static int compose_ws(struct pai_env *e, const struct pai_call *call, struct pai
 			return r;
 		}
 	}
-	return pai_ws_portable_new(e->sandbox, &config, &e->ws, err);
+	config.freed = part_freed;
+	config.freed_arg = e;
+	(void)atomic_fetch_add(&e->parts, 1);
+	r = pai_ws_portable_new(e->sandbox, &config, &e->ws, err);
+	if (r < 0) {
+		part_freed(e);
+	}
+	return r;
 }
 
 int pai_env_compose(struct pai_session *s, struct pai_sandbox *take_sandbox,
@@ -135,6 +152,7 @@ int pai_env_compose(struct pai_session *s, struct pai_sandbox *take_sandbox,
 		return pai_err_no_memory(err);
 	}
 	atomic_init(&e->refs, 1);
+	atomic_init(&e->parts, 1);
 	e->nonce_fd = -1;
 	(void)pthread_mutex_init(&e->lock, NULL);
 	e->session = pai_session_ref(s);
@@ -211,7 +229,12 @@ static int open_line(struct pai_env *e, uint64_t epoch, const struct pai_call *c
 			return r;
 		}
 	}
-	return pai_exec_line_portable_new(e->sandbox, m->pool, ret, err);
+	(void)atomic_fetch_add(&e->parts, 1);
+	r = pai_exec_line_portable_new(e->sandbox, m->pool, part_freed, e, ret, err);
+	if (r < 0) {
+		part_freed(e);
+	}
+	return r;
 }
 
 /* Waits for whoever opens a line now. 0 with *ret, or 0 and NULL: the caller opens it, is_opening

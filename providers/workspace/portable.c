@@ -536,11 +536,15 @@ static void portable_revoke(struct pai_ws *ws)
 static void portable_free(struct pai_ws *ws)
 {
 	struct pai_portable *p = portable_of(ws);
+	struct pai_ws_config config = p->config;
 
 	pai_portable_files_free(p);
 	pai_cancel_unref(p->cancel);
 	(void)pthread_mutex_destroy(&p->lock);
 	free(p);
+	if (config.freed) {
+		config.freed(config.freed_arg);
+	}
 }
 
 static const struct pai_ws_ops portable_ops = {

@@ -317,13 +317,17 @@ struct pai_ws_config {
 	struct pai_pool *pool; /* for what may block; borrowed, outlives the server */
 	bool raw_ids;          /* requests carry the caller's ids, honoured when we are root */
 	uint64_t call_ms;      /* of portable: for one call of the contract; 0: 30 s */
+	/* Of portable: it is gone, and its last job with it, from the thread of either. */
+	void (*freed)(void *arg);
+	void *freed_arg;
 };
 /* Takes the descriptors in *take_files (also on failure). One inotify instance and thread serves
  * all posix servers of the process. Every mutation checks the nonce's link count before it is
  * answered: 0 is ESTALE. */
 int pai_ws_posix_new(struct pai_host_files *take_files, const struct pai_ws_config *config,
     struct pai_ws **ret, struct pai_err *err) PAI_WARN_UNUSED;
-/* Over the contract's calls alone. `sb` is borrowed and outlives the server. */
+/* Over the contract's calls alone. `sb` is borrowed until config->freed: a job that hangs in
+ * it outlives the last reference. */
 int pai_ws_portable_new(struct pai_sandbox *sb, const struct pai_ws_config *config,
     struct pai_ws **ret, struct pai_err *err) PAI_WARN_UNUSED;
 

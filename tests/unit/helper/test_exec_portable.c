@@ -23,7 +23,7 @@ static void set_up(void)
 	cr_assert_eq(pai_provider_open("memory", NULL, &provider, &err), 0, "%s", err.msg);
 	cr_assert_eq(pai_provider_create(provider, &input, PAI_CALL_UNBOUNDED, &sandbox, &err), 0);
 	pool = pai_pool_new("test", 4, 16);
-	cr_assert_eq(pai_exec_line_portable_new(sandbox, pool, &line, &err), 0);
+	cr_assert_eq(pai_exec_line_portable_new(sandbox, pool, NULL, NULL, &line, &err), 0);
 }
 
 static void tear_down(void)
