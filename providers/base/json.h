@@ -24,8 +24,8 @@ PAI_DEFINE_AUTO(struct pai_json, pai_json_free)
 #define pai_auto_json PAI_AUTO(pai_json_free_p)
 /* Compact text, or indented; the caller frees; NULL without memory. */
 char *pai_json_print(const struct pai_json *j, bool indented);
-/* Compact, what is not printable ASCII as \uXXXX: for files and streams that a terminal may show.
- */
+/* Compact, what is not printable ASCII as JSON's \u escapes: for files and streams that a terminal
+ * may show. */
 char *pai_json_print_ascii(const struct pai_json *j);
 
 struct pai_json *pai_json_object(void); /* NULL without memory, here and below */
