@@ -64,7 +64,9 @@ HOST_LAYERS := base wire workspace providers
 HOST_ARCHIVES := $(foreach l,$(HOST_LAYERS),$(call lib,$(l)))
 HOST_LINK := -rdynamic -Wl,--whole-archive $(HOST_ARCHIVES) -Wl,--no-whole-archive $(GROUP)
 EXEC_LINK := $(foreach l,execshim wire base,$(call lib,$(l)))
-HELPER_LINK := $(foreach l,workspace wire base,$(call lib,$(l)))
+# The local provider and the posix server too: what is at the far end of a line. No third party.
+HELPER_LINK := -Wl,--start-group $(foreach l,providers workspace wire base,$(call lib,$(l))) \
+	-Wl,--end-group
 
 # program main link-with
 PROGRAM_TABLE := paifs:fusefs/main.c:HOST_LINK pai-exec:execshim/pai_exec_main.c:EXEC_LINK \

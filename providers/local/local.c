@@ -71,7 +71,9 @@ static void sweep_one(struct pai_local *l, int root_fd, const char *id, const st
 		return;
 	}
 	if (!sb) {
-		finish_kill(root_fd, id, call);
+		if (faccessat(root_fd, nonce, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+			finish_kill(root_fd, id, call);
+		}
 	} else if (pai_local_expired(&sb->meta) &&
 		   pai_local_kill(sb, PAI_LOCAL_KILL_IF_EXPIRED, call, &err) < 0) {
 		pai_log_warn("local", "expired sandbox %s: %s", id, err.msg);

@@ -3,8 +3,8 @@
  *
  *   ROOT/ID/            one sandbox, 0700
  *     nonce             the identity: its text is the incarnation; unlinked first by kill
- *     meta.json         what create was given; ttl; replaced whole
- *     lock              flock: changes of meta.json, kill, sweep
+ *     meta              what create was given; ttl; replaced whole
+ *     lock              flock: changes of meta, kill, sweep
  *     sup.lock          flock: shared to connect to the supervisor, exclusive to start or end one
  *     sup.sock          the supervisor's
  *     workspace/        /workspace, unless a template directory is it
@@ -12,15 +12,18 @@
  *     watch/            the posix server's
  *   ROOT/.new-ID/       being made; renamed to ROOT/ID when it is whole
  *   ROOT/.gone-ID/      being removed: nobody finds it by its id any more
- *   ROOT/keys/HASH      flock; text: the id that the binding key HASH is bound to
+ *   ROOT/keys/KEY       flock; text: the id that the binding key, escaped, is bound to
+ *
+ * A sandbox of an earlier build has `meta.json` and no `meta`: it stays as it is, and is none.
  *
  *   local.c    provider calls        store.c    the layout above      remove.c  hostile trees
- *   sandbox.c  sandbox calls         files.c    contract file calls   supervise.c, isolate.c
- * commands
+ *   sandbox.c  sandbox calls         meta.c     the file `meta`       keys.c    binding keys
+ *   files.c    contract file calls   supervise.c, isolate.c  commands
  */
 #ifndef PAI_LOCAL_LOCAL_H
 #define PAI_LOCAL_LOCAL_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -30,6 +33,8 @@
 
 #define PAI_LOCAL_ID_MAX 64
 #define PAI_LOCAL_GONE ".gone-"
+#define PAI_LOCAL_META "meta"
+#define PAI_LOCAL_META_MAX (4u << 20)
 
 struct pai_local {
 	struct pai_provider base;
@@ -39,6 +44,7 @@ struct pai_local {
 	char *helper;               /* path of pai-helper; NULL: not found */
 	char why_not_isolated[160]; /* "": bubblewrap works */
 	atomic_bool keys_swept;     /* once is enough: only a killed process leaves any */
+	atomic_bool older_told;     /* that there are sandboxes of an earlier build */
 };
 struct pai_local_meta {
 	char *template_dir; /* NULL: a workspace of its own */
@@ -49,7 +55,6 @@ struct pai_local_meta {
 	int64_t created_ms;
 	int64_t deadline_ms; /* wall; 0: none */
 };
-void pai_local_meta_fini(struct pai_local_meta *m);
 
 struct pai_local_sandbox {
 	struct pai_sandbox base;
@@ -72,17 +77,34 @@ int pai_local_lock(int dirfd, const char *name, int operation, const struct pai_
  * be seen. */
 int pai_local_make(int root_fd, const struct pai_create_input *input, int key_fd,
     char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err);
-/* *ret NULL: no such sandbox, or killed. An expired one is still opened. */
+/* *ret NULL: no such sandbox, killed, or of an earlier build (which is told). An expired one is
+ * still opened. */
 int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
     struct pai_local_sandbox **ret, struct pai_err *err);
-int pai_local_load_meta(int dir_fd, struct pai_local_meta *ret, struct pai_err *err);
-int pai_local_save_meta(int dir_fd, const struct pai_local_meta *m, struct pai_err *err);
+/* Writes a file of ours whole or not at all. */
+int pai_local_put_file(
+    int dirfd, const char *name, const char *data, size_t len, struct pai_err *err);
 bool pai_local_id_is_valid(const char *id);
 /* Whether it was made with a ttl: its id tells, so that a sweep of many opens those alone. */
 bool pai_local_id_can_expire(const char *id);
 /* 0, or NOT_FOUND when the nonce is unlinked or the ttl has passed. */
 int pai_local_check_alive(struct pai_local_sandbox *sb, struct pai_err *err);
 bool pai_local_expired(const struct pai_local_meta *m);
+/* --- meta.c --- */
+
+void pai_local_meta_fini(struct pai_local_meta *m);
+/* The codec. put: 0, -EMSGSIZE, -ENOMEM. get: 0, -EPROTO, -ENOMEM. */
+int pai_local_meta_put(struct pai_buf *out, const struct pai_local_meta *m);
+int pai_local_meta_get(struct pai_view bytes, struct pai_local_meta *ret);
+int pai_local_load_meta(int dir_fd, struct pai_local_meta *ret, struct pai_err *err);
+int pai_local_save_meta(int dir_fd, const struct pai_local_meta *m, struct pai_err *err);
+/* Whether the directory is a whole sandbox of a build that wrote meta.json. */
+bool pai_local_is_older(int dir_fd);
+
+/* --- keys.c --- */
+
+/* The name of the key's file; a key that takes more than a name can have is INPUT. */
+int pai_local_key_name(const char *key, char name[NAME_MAX + 1], struct pai_err *err);
 /* The key's file, locked; its text into id ("" when unbound). */
 int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
     char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err);

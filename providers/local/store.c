@@ -12,31 +12,12 @@
 #include <sys/stat.h>
 
 #include "providers/base/clock.h"
-#include "providers/base/json.h"
-#include "providers/base/key.h"
+#include "providers/base/log.h"
 #include "providers/base/path.h"
 #include "providers/base/printable.h"
 #include "providers/local/local.h"
 
-#define META_MAX (4u << 20)
-#define META_DEPTH 4
-#define META_VERSION 1
 #define LOCK_LOOK_MS 5
-
-static const char *const network_names[] = {
-    [PAI_NETWORK_NONE] = "none",
-    [PAI_NETWORK_ALLOWLIST] = "allowlist",
-    [PAI_NETWORK_FULL] = "full",
-};
-
-void pai_local_meta_fini(struct pai_local_meta *m)
-{
-	free(m->template_dir);
-	free(m->binding_key);
-	pai_strmap_fini(&m->metadata);
-	pai_strmap_fini(&m->env);
-	*m = (struct pai_local_meta){0};
-}
 
 /* --- root and locks --- */
 
@@ -124,23 +105,7 @@ int pai_local_lock(int dirfd, const char *name, int operation, const struct pai_
 	return 0;
 }
 
-/* --- meta.json --- */
-
-static int meta_text(const struct pai_local_meta *m, char **ret, struct pai_err *err)
-{
-	pai_auto_json struct pai_json *j = pai_json_object();
-	int r = pai_json_set_num(j, "version", META_VERSION);
-
-	r = r ? r : pai_json_set_str(j, "template", m->template_dir);
-	r = r ? r : pai_json_set_str(j, "bindingKey", m->binding_key);
-	r = r ? r : pai_json_set_map(j, "metadata", &m->metadata);
-	r = r ? r : pai_json_set_map(j, "env", &m->env);
-	r = r ? r : pai_json_set_str(j, "network", network_names[m->network]);
-	r = r ? r : pai_json_set_num(j, "createdMs", m->created_ms);
-	r = r ? r : pai_json_set_num(j, "deadlineMs", m->deadline_ms);
-	*ret = r ? NULL : pai_json_print(j, true);
-	return *ret ? 0 : pai_err_no_memory(err);
-}
+/* --- files of ours --- */
 
 static int write_all(int fd, const char *data, size_t len)
 {
@@ -156,8 +121,8 @@ static int write_all(int fd, const char *data, size_t len)
 	return 0;
 }
 
-/* Whole or not at all. */
-static int put_file(int dirfd, const char *name, const char *text, struct pai_err *err)
+int pai_local_put_file(
+    int dirfd, const char *name, const char *data, size_t len, struct pai_err *err)
 {
 	pai_auto_fd int fd = -1;
 	char temp[32];
@@ -169,7 +134,7 @@ static int put_file(int dirfd, const char *name, const char *text, struct pai_er
 	if (fd < 0) {
 		return pai_err_sys(err, "create '%s'", temp);
 	}
-	r = write_all(fd, text, strlen(text));
+	r = write_all(fd, data, len);
 	if (r == 0 && renameat(dirfd, temp, dirfd, name) < 0) {
 		r = -errno;
 	}
@@ -177,103 +142,6 @@ static int put_file(int dirfd, const char *name, const char *text, struct pai_er
 		(void)unlinkat(dirfd, temp, 0);
 		return pai_err_errno(err, -r, "write '%s'", name);
 	}
-	return 0;
-}
-
-int pai_local_save_meta(int dir_fd, const struct pai_local_meta *m, struct pai_err *err)
-{
-	pai_auto_free char *text = NULL;
-	int r = meta_text(m, &text, err);
-
-	return r < 0 ? r : put_file(dir_fd, "meta.json", text, err);
-}
-
-static int take_str(const struct pai_json *j, const char *key, char **ret)
-{
-	const char *text = pai_json_str(j, key);
-
-	if (!text) {
-		return pai_json_is_null(j, key) ? 0 : -EPROTO;
-	}
-	*ret = strdup(text);
-	return *ret ? 0 : -ENOMEM;
-}
-
-static int take_network(const struct pai_json *j, enum pai_network_access *ret)
-{
-	const char *name = pai_json_str(j, "network");
-
-	for (size_t i = 0; name && i < PAI_COUNT(network_names); i++) {
-		if (strcmp(name, network_names[i]) == 0) {
-			*ret = (enum pai_network_access)i;
-			return 0;
-		}
-	}
-	return -EPROTO;
-}
-
-/* With network full the sandbox's own commands can reach this file: nothing in it is believed that
- * is not of the shape that we write. */
-static int take_meta(const struct pai_json *j, struct pai_local_meta *m)
-{
-	int r = pai_json_num(j, "version", 0) == META_VERSION ? 0 : -EPROTO;
-
-	r = r ? r : take_str(j, "template", &m->template_dir);
-	r = r ? r : take_str(j, "bindingKey", &m->binding_key);
-	r = r ? r : take_network(j, &m->network);
-	if (r == 0 && m->template_dir && m->template_dir[0] != '/') {
-		r = -EPROTO;
-	}
-	if (r == 0 && (!pai_json_is_object(pai_json_get(j, "metadata")) ||
-			  !pai_json_is_object(pai_json_get(j, "env")) ||
-			  !pai_json_is_number(pai_json_get(j, "createdMs")) ||
-			  !pai_json_is_number(pai_json_get(j, "deadlineMs")))) {
-		r = -EPROTO;
-	}
-	if (r == 0 && (pai_json_map(j, "metadata", &m->metadata) < 0 ||
-			  pai_json_map(j, "env", &m->env) < 0)) {
-		r = -EPROTO;
-	}
-	m->created_ms = pai_json_num(j, "createdMs", 0);
-	m->deadline_ms = pai_json_num(j, "deadlineMs", 0);
-	return r ? r : m->deadline_ms < 0 ? -EPROTO : 0;
-}
-
-static int damaged(struct pai_err *err, const char *how)
-{
-	(void)pai_err_unavailable(err, PAI_REASON_BACKEND, NULL, "meta.json is damaged: %s", how);
-	err->retryable = false;
-	return -err->errnum;
-}
-
-int pai_local_load_meta(int dir_fd, struct pai_local_meta *ret, struct pai_err *err)
-{
-	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(META_MAX);
-	pai_auto_json struct pai_json *j = NULL;
-	struct pai_err inner = PAI_ERR_INIT;
-	struct pai_local_meta m = {0};
-	struct stat st;
-	int r;
-	pai_auto_fd int fd =
-	    openat(dir_fd, "meta.json", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-		return pai_err_sys(err, "meta.json");
-	}
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		return damaged(err, "it can't be opened as a file");
-	}
-	if (pai_buf_fill(&text, fd, &inner) < 0 ||
-	    pai_json_parse(text.data ? text.data : "", text.len, META_DEPTH, &j, &inner) < 0) {
-		return damaged(err, inner.msg);
-	}
-	r = take_meta(j, &m);
-	if (r < 0) {
-		pai_local_meta_fini(&m);
-		return r == -ENOMEM ? pai_err_no_memory(err)
-				    : damaged(err, "a field is missing or of the wrong type");
-	}
-	*ret = m;
 	return 0;
 }
 
@@ -363,7 +231,7 @@ static int fill_dir(int dir_fd, const struct pai_local_meta *m, struct pai_err *
 	random_hex(nonce, 16);
 	memcpy(nonce + 32, "\n", 2);
 	r = pai_local_save_meta(dir_fd, m, err);
-	return r < 0 ? r : put_file(dir_fd, "nonce", nonce, err);
+	return r < 0 ? r : pai_local_put_file(dir_fd, "nonce", nonce, strlen(nonce), err);
 }
 
 static int bind_key(int key_fd, const char *id, struct pai_err *err)
@@ -473,6 +341,17 @@ static void sandbox_free_p(struct pai_local_sandbox **sb)
 	}
 }
 
+/* Once: they may be many, and are met at every sweep. */
+static void tell_of_older(struct pai_local *l, const char *id)
+{
+	if (!atomic_exchange(&l->older_told, true)) {
+		pai_log_warn("local",
+		    "'%s' holds sandboxes of an earlier build (%s and maybe more), which this one "
+		    "doesn't use: their files are still there, in */workspace",
+		    l->root, id);
+	}
+}
+
 int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
     struct pai_local_sandbox **ret, struct pai_err *err)
 {
@@ -497,6 +376,11 @@ int pai_local_open_sandbox(struct pai_local *l, int root_fd, const char *id,
 	if (sb->dir_fd < 0) {
 		*ret = NULL;
 		return errno == ENOENT ? 0 : pai_err_sys(err, "open sandbox %s", id);
+	}
+	if (pai_local_is_older(sb->dir_fd)) {
+		tell_of_older(l, id);
+		*ret = NULL;
+		return 0;
 	}
 	r = open_parts(sb, &inner);
 	if (r < 0 && faccessat(sb->dir_fd, "nonce", F_OK, 0) < 0 && errno == ENOENT) {
@@ -546,109 +430,4 @@ int pai_local_check_alive(struct pai_local_sandbox *sb, struct pai_err *err)
 		return pai_err_set(err, PAI_E_NOT_FOUND, "sandbox %s has expired", sb->base.id);
 	}
 	return 0;
-}
-
-/* --- binding keys --- */
-
-static int keys_dir(int root_fd, struct pai_err *err)
-{
-	int fd = openat(root_fd, "keys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	if (fd < 0 && errno == ENOENT && (mkdirat(root_fd, "keys", 0700) == 0 || errno == EEXIST)) {
-		fd = openat(root_fd, "keys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	}
-	return fd < 0 ? pai_err_sys(err, "keys") : fd;
-}
-
-/* The file is unlinked when its key is let go: who waited for its lock then has a file without a
- * name, and starts again. */
-static int lock_key_file(int keys_fd, const char *name, const struct pai_call *call, int *ret_fd,
-    char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err)
-{
-	for (;;) {
-		pai_auto_fd int fd = -1;
-		struct stat st;
-		ssize_t n;
-		int r = pai_local_lock(keys_fd, name, LOCK_EX, call, &fd, err);
-
-		if (r < 0) {
-			return r;
-		}
-		if (fstat(fd, &st) < 0 || st.st_nlink == 0) {
-			continue;
-		}
-		n = pread(fd, id, PAI_LOCAL_ID_MAX, 0);
-		id[n > 0 ? n : 0] = '\0';
-		if (!pai_local_id_is_valid(id)) {
-			id[0] = '\0';
-		}
-		*ret_fd = PAI_TAKE_FD(fd);
-		return 0;
-	}
-}
-
-int pai_local_key_lock(int root_fd, const char *key, const struct pai_call *call, int *ret_fd,
-    char id[PAI_LOCAL_ID_MAX + 1], struct pai_err *err)
-{
-	pai_auto_fd int dir = keys_dir(root_fd, err);
-	char name[2 * PAI_SHA256_BYTES + 1];
-
-	if (dir < 0) {
-		return dir;
-	}
-	pai_sha256_hex(key, strlen(key), name);
-	return lock_key_file(dir, name, call, ret_fd, id, err);
-}
-
-void pai_local_key_remove(int root_fd, const char *key)
-{
-	char name[2 * PAI_SHA256_BYTES + 8] = "keys/";
-
-	pai_sha256_hex(key, strlen(key), name + strlen(name));
-	(void)unlinkat(root_fd, name, 0);
-}
-
-void pai_local_key_unbind(int root_fd, const char *key, const char *id, const struct pai_call *call)
-{
-	char bound[PAI_LOCAL_ID_MAX + 1];
-	pai_auto_fd int fd = -1;
-
-	/* When this fails the key points to a sandbox that is no more, which create sees. */
-	if (pai_local_key_lock(root_fd, key, call, &fd, bound, PAI_ERR_IGNORED()) == 0 &&
-	    strcmp(bound, id) == 0) {
-		pai_local_key_remove(root_fd, key);
-	}
-}
-
-static bool is_there(int root_fd, const char *id)
-{
-	char nonce[PAI_LOCAL_ID_MAX + 8];
-
-	(void)snprintf(nonce, sizeof(nonce), "%s/nonce", id);
-	return faccessat(root_fd, nonce, F_OK, 0) == 0 || errno != ENOENT;
-}
-
-void pai_local_keys_sweep(int root_fd)
-{
-	const struct pai_call at_once = {.deadline_ms = pai_clock_ms()};
-	int fd = openat(root_fd, "keys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	pai_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-
-	if (!dir) {
-		pai_auto_fd_p(&fd);
-		return;
-	}
-	while ((e = readdir(dir)) != NULL) {
-		char id[PAI_LOCAL_ID_MAX + 1];
-		pai_auto_fd int key_fd = -1;
-
-		/* One that is being made has its lock held. */
-		if (e->d_name[0] != '.' &&
-		    lock_key_file(
-			dirfd(dir), e->d_name, &at_once, &key_fd, id, PAI_ERR_IGNORED()) == 0 &&
-		    (!id[0] || !is_there(root_fd, id))) {
-			(void)unlinkat(dirfd(dir), e->d_name, 0);
-		}
-	}
 }

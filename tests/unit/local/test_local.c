@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "providers/base/clock.h"
+#include "providers/local/local.h"
 #include "tests/unit/local/fixture.h"
 
 TestSuite(local, .init = local_set_up, .fini = local_tear_down, .timeout = 60);
@@ -70,28 +72,55 @@ Test(local, the_nonce_is_held_and_its_links_tell)
 	pai_sandbox_free(sb);
 }
 
+/* What create writes, whole: magic, version, network, has, template?, key?, created, deadline, two
+ * maps. */
+#define META_HEAD "PAIM\1\0\0"
+#define META_TIMES                                                                                 \
+	"\1\0\0\0\0\0\0\0"                                                                         \
+	"\0\0\0\0\0\0\0\0"
+#define META_EMPTY "\0\0\0\0"
+#define ROW(text)                                                                                  \
+	{                                                                                          \
+		(text), sizeof(text) - 1                                                           \
+	}
+
+static void put_meta(const struct pai_sandbox *sb, struct pai_view bytes)
+{
+	int fd = open(local_path(sb, "meta"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, bytes.data, bytes.len), (ssize_t)bytes.len);
+	(void)close(fd);
+}
+
 Test(local, a_damaged_meta_is_an_error_and_deletes_nothing)
 {
-	static const char *const bad[] = {"", "{", "[]", "null", "{\"version\":2}",
-	    "{\"version\":1,\"network\":\"none\",\"metadata\":[],\"env\":{},\"createdMs\":1,"
-	    "\"deadlineMs\":0}",
-	    "{\"version\":1,\"network\":\"none\",\"metadata\":{},\"env\":{\"A\":1},\"createdMs\":1,"
-	    "\"deadlineMs\":0}",
-	    "{\"version\":1,\"network\":\"all\",\"metadata\":{},\"env\":{},\"createdMs\":1,"
-	    "\"deadlineMs\":0}",
-	    "{\"version\":1,\"network\":\"none\",\"metadata\":{},\"env\":{},\"createdMs\":1,"
-	    "\"deadlineMs\":\"0\"}",
-	    "{\"version\":1,\"network\":\"none\",\"template\":\"../x\",\"metadata\":{},\"env\":{},"
-	    "\"createdMs\":1,\"deadlineMs\":0}",
-	    "{\"version\":1,\"network\":\"none\",\"template\":7,\"metadata\":{},\"env\":{},"
-	    "\"createdMs\":1,\"deadlineMs\":0}"};
+	static const struct pai_view good = ROW(META_HEAD META_TIMES META_EMPTY META_EMPTY);
+	static const struct pai_view bad[] = {
+	    ROW(""),
+	    ROW("PAIM"),
+	    ROW("PAIX\1\0\0" META_TIMES META_EMPTY META_EMPTY),
+	    ROW("PAIM\2\0\0" META_TIMES META_EMPTY META_EMPTY),
+	    ROW("PAIM\1\3\0" META_TIMES META_EMPTY META_EMPTY),
+	    ROW("PAIM\1\0\4" META_TIMES META_EMPTY META_EMPTY),
+	    ROW("PAIM\1\0\1\4\0\0\0../x" META_TIMES META_EMPTY META_EMPTY),
+	    ROW("PAIM\1\0\2\2\0\0\0k\0" META_TIMES META_EMPTY META_EMPTY),
+	    ROW("PAIM\1\0\2\2\0\0\0k\xff" META_TIMES META_EMPTY META_EMPTY),
+	    ROW(META_HEAD "\1\0\0\0\0\0\0\0"
+			  "\0\0\0\0\0\0\0\x80" META_EMPTY META_EMPTY),
+	    ROW(META_HEAD META_TIMES "\xff\xff\xff\xff" META_EMPTY),
+	    ROW(META_HEAD META_TIMES "\1\0\0\0\xff\xff\xff\x7fk" META_EMPTY),
+	    ROW(META_HEAD META_TIMES "\2\0\0\0\1\0\0\0k\0\0\0\0\1\0\0\0k\0\0\0\0" META_EMPTY),
+	    ROW(META_HEAD META_TIMES META_EMPTY META_EMPTY "x"),
+	};
 	struct pai_sandbox *sb = local_create(NULL);
+	struct pai_sandbox *again;
 	struct pai_err err;
 
 	for (size_t i = 0; i < PAI_COUNT(bad); i++) {
 		pai_auto_sandbox_list struct pai_sandbox_list list = {0};
 
-		local_put(local_path(sb, "meta.json"), bad[i]);
+		put_meta(sb, bad[i]);
 		cr_assert_null(connect_to(pai_sandbox_id(sb), &err), "row %zu", i);
 		cr_assert_eq(err.code, PAI_E_UNAVAILABLE, "row %zu: %s", i, err.msg);
 		cr_assert_not(err.retryable);
@@ -99,6 +128,67 @@ Test(local, a_damaged_meta_is_an_error_and_deletes_nothing)
 		cr_assert_eq(list.count, 0);
 		cr_assert_eq(access(local_path(sb, "workspace"), F_OK), 0, "row %zu", i);
 	}
+	put_meta(sb, good);
+	again = connect_to(pai_sandbox_id(sb), &err);
+	cr_assert_not_null(again, "%s", err.msg);
+	pai_sandbox_free(again);
+	pai_sandbox_free(sb);
+}
+
+Test(local, what_meta_holds_comes_back)
+{
+	static const struct pai_view golden =
+	    ROW("PAIM\1\2\3\2\0\0\0/t\1\0\0\0k" META_TIMES
+		"\1\0\0\0\1\0\0\0m\2\0\0\0\xc3\xa9\1\0\0\0\1\0\0\0E\0\0\0\0");
+	pai_auto_buf struct pai_buf bytes = PAI_BUF_INIT(4096);
+	PAI_AUTO(pai_local_meta_fini) struct pai_local_meta m = {0};
+
+	cr_assert_eq(pai_local_meta_get(golden, &m), 0);
+	cr_assert_str_eq(m.template_dir, "/t");
+	cr_assert_str_eq(m.binding_key, "k");
+	cr_assert(m.network == PAI_NETWORK_FULL && m.created_ms == 1 && m.deadline_ms == 0);
+	cr_assert_str_eq(pai_strmap_get(&m.metadata, "m"), "\xc3\xa9");
+	cr_assert_str_eq(pai_strmap_get(&m.env, "E"), "");
+	cr_assert_eq(pai_local_meta_put(&bytes, &m), 0);
+	cr_assert(bytes.len == golden.len && memcmp(bytes.data, golden.data, bytes.len) == 0);
+	for (size_t len = 0; len < golden.len; len++) {
+		struct pai_local_meta cut = {0};
+
+		cr_assert_eq(
+		    pai_local_meta_get((struct pai_view){golden.data, len}, &cut), -EPROTO);
+	}
+}
+
+Test(local, a_sandbox_of_an_earlier_build_is_none_and_stays)
+{
+	struct pai_create_input keyed = {.binding_key = "k", .ttl_ms = 60000};
+	struct pai_sandbox *sb = local_create(&keyed);
+	struct pai_sandbox *again;
+	pai_auto_sandbox_list struct pai_sandbox_list list = {0};
+	struct pai_err err = PAI_ERR_INIT;
+	const atomic_bool *told = &((struct pai_local *)local)->older_told;
+
+	cr_assert_eq(unlink(local_path(sb, "meta")), 0);
+	local_put(local_path(sb, "meta.json"), "{\"version\":1}");
+	cr_assert_not(atomic_load(told));
+	pai_clock_advance_for_test(120000);
+	cr_assert_null(connect_to(pai_sandbox_id(sb), &err));
+	cr_assert_eq(err.code, PAI_OK, "%s", err.msg);
+	cr_assert(atomic_load(told));
+	cr_assert_eq(pai_provider_list(local, NULL, &call, &list, &err), 0, "%s", err.msg);
+	cr_assert_eq(list.count, 0);
+	again = local_create(&keyed);
+	cr_assert_str_neq(pai_sandbox_id(again), pai_sandbox_id(sb));
+	cr_assert_eq(access(local_path(sb, "meta.json"), F_OK), 0);
+	cr_assert_eq(access(local_path(sb, "workspace"), F_OK), 0);
+	/* What a kill left of one is removed as it always was. */
+	cr_assert_eq(unlink(local_path(sb, "nonce")), 0);
+	pai_sandbox_list_fini(&list);
+	list = (struct pai_sandbox_list){0};
+	cr_assert_eq(pai_provider_list(local, NULL, &call, &list, &err), 0, "%s", err.msg);
+	cr_assert_eq(list.count, 1);
+	cr_assert_eq(access(local_path(sb, ""), F_OK), -1);
+	pai_sandbox_free(again);
 	pai_sandbox_free(sb);
 }
 
@@ -107,16 +197,16 @@ Test(local, a_huge_meta_or_one_that_is_no_file_is_not_read)
 	struct pai_sandbox *sb = local_create(NULL);
 	struct pai_err err;
 
-	local_put(local_path(sb, "meta.json"), "");
-	cr_assert_eq(truncate(local_path(sb, "meta.json"), 1ll << 33), 0);
+	local_put(local_path(sb, "meta"), "");
+	cr_assert_eq(truncate(local_path(sb, "meta"), 1ll << 33), 0);
 	cr_assert_null(connect_to(pai_sandbox_id(sb), &err));
 	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
-	cr_assert_eq(unlink(local_path(sb, "meta.json")), 0);
-	cr_assert_eq(mkfifo(local_path(sb, "meta.json"), 0600), 0);
+	cr_assert_eq(unlink(local_path(sb, "meta")), 0);
+	cr_assert_eq(mkfifo(local_path(sb, "meta"), 0600), 0);
 	cr_assert_null(connect_to(pai_sandbox_id(sb), &err));
 	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
-	cr_assert_eq(unlink(local_path(sb, "meta.json")), 0);
-	cr_assert_eq(symlink("/etc/passwd", local_path(sb, "meta.json")), 0);
+	cr_assert_eq(unlink(local_path(sb, "meta")), 0);
+	cr_assert_eq(symlink("/etc/passwd", local_path(sb, "meta")), 0);
 	cr_assert_null(connect_to(pai_sandbox_id(sb), &err));
 	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
 	pai_sandbox_free(sb);
@@ -254,6 +344,50 @@ Test(local, one_key_is_one_sandbox_among_processes)
 	}
 }
 
+/* What is in the root besides its key files. */
+static size_t count_left(void)
+{
+	pai_auto_dir DIR *dir = opendir(local_root);
+	struct dirent *e;
+	size_t n = 0;
+
+	cr_assert_not_null(dir);
+	while ((e = readdir(dir)) != NULL) {
+		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+		     strcmp(e->d_name, "keys") != 0;
+	}
+	return n;
+}
+
+Test(local, a_keys_file_is_named_for_it_and_no_other)
+{
+	static const char *const rows[][2] = {{"k", "k"}, {"a/b", "a%2Fb"}, {"a%2Fb", "a%252Fb"},
+	    {".", "%2E"}, {"..", "%2E."}, {"a.b c", "a.b c"}, {"\n\x7f", "%0A%7F"},
+	    {"\xc3\xa9", "\xc3\xa9"}};
+	char long_key[NAME_MAX + 2];
+	struct pai_create_input input = {.binding_key = long_key};
+	struct pai_sandbox *sb = NULL;
+	struct pai_err err = PAI_ERR_INIT;
+	char name[NAME_MAX + 1];
+
+	for (size_t i = 0; i < PAI_COUNT(rows); i++) {
+		cr_assert_eq(pai_local_key_name(rows[i][0], name, &err), 0);
+		cr_assert_str_eq(name, rows[i][1]);
+	}
+	memset(long_key, 'k', sizeof(long_key) - 1);
+	long_key[NAME_MAX] = '\0';
+	cr_assert_eq(pai_local_key_name(long_key, name, &err), 0);
+	long_key[NAME_MAX] = 'k';
+	long_key[NAME_MAX + 1] = '\0';
+	cr_assert_lt(pai_provider_create(local, &input, &call, &sb, &err), 0);
+	cr_assert(err.code == PAI_E_INPUT && strstr(err.msg, "255 bytes"), "%s", err.msg);
+	memset(long_key, '/', 86);
+	long_key[86] = '\0';
+	cr_assert_lt(pai_provider_create(local, &input, &call, &sb, &err), 0);
+	cr_assert(err.code == PAI_E_INPUT && strstr(err.msg, "each '/'"), "%s", err.msg);
+	cr_assert_eq(count_left(), 0);
+}
+
 static void put_key_file(const char *name, const char *id)
 {
 	char path[256];
@@ -316,21 +450,6 @@ Test(local, probe_writes_nothing_and_says_what_is_wrong)
 	cr_assert_lt(pai_provider_probe(local, &call, &err), 0, "a root that others may write");
 	cr_assert_eq(err.code, PAI_E_UNAVAILABLE);
 	cr_assert_eq(chmod(local_root, 0700), 0);
-}
-
-/* What is in the root besides its key files. */
-static size_t count_left(void)
-{
-	pai_auto_dir DIR *dir = opendir(local_root);
-	struct dirent *e;
-	size_t n = 0;
-
-	cr_assert_not_null(dir);
-	while ((e = readdir(dir)) != NULL) {
-		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-		     strcmp(e->d_name, "keys") != 0;
-	}
-	return n;
 }
 
 static void list_nothing(void)
