@@ -117,10 +117,10 @@ void pai_fs_set_sessions(struct pai_fs *fs, struct pai_sessions *m)
 /* The connection was cut off: nobody releases them. */
 static void free_handles(struct fs_node *n)
 {
-	while (n->handles) {
-		struct fs_handle *h = n->handles;
+	while (!LIST_EMPTY(&n->handles)) {
+		struct fs_handle *h = LIST_FIRST(&n->handles);
 
-		n->handles = h->next;
+		LIST_REMOVE(h, at);
 		if (h->env) {
 			fs_env_unref_locked(h->env);
 		}

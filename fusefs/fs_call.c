@@ -204,14 +204,9 @@ static void track(struct fs_call *c)
 		fuse_req_interrupt_func(c->req, on_interrupt, c);
 	}
 	pthread_mutex_lock(&c->fs->pending_lock);
-	if (!c->link) {
+	if (!c->at.le_prev) {
 		c->since_ms = pai_clock_ms();
-		c->next = s->pending;
-		c->link = &s->pending;
-		if (c->next) {
-			c->next->link = &c->next;
-		}
-		s->pending = c;
+		LIST_INSERT_HEAD(&s->pending, c, at);
 		if (++s->pending_count == 1) {
 			s->heard_ms = c->since_ms;
 		}
@@ -222,12 +217,9 @@ static void track(struct fs_call *c)
 
 void fs_call_unlink_pending_locked(struct fs_call *c)
 {
-	if (c->link) {
-		*c->link = c->next;
-		if (c->next) {
-			c->next->link = c->link;
-		}
-		c->link = NULL;
+	if (c->at.le_prev) {
+		LIST_REMOVE(c, at);
+		c->at.le_prev = NULL;
 		c->session->pending_count--;
 	}
 }
@@ -490,7 +482,10 @@ static bool path_of(struct fs_call *c, struct fs_node *n, struct pai_ws_at *at, 
 /* An open description is exact where a name is not, and all that an unlinked file has left. */
 static uint64_t open_handle_locked(const struct fs_call *c, const struct fs_node *n, bool writable)
 {
-	for (const struct fs_handle *h = n->handles; h; h = h->next) {
+	const struct fs_handle *h;
+
+	LIST_FOREACH(h, &n->handles, at)
+	{
 		if (h->env == c->env && (!writable || h->writable)) {
 			return h->ws_handle;
 		}

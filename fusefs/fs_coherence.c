@@ -259,7 +259,7 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	}
 	/* Pages of a file that nobody has open wait for the next open, which drops them: they have
 	 * no proof any more. */
-	if (n->flags & FS_NODE_PAGES && n->handles) {
+	if (n->flags & FS_NODE_PAGES && !LIST_EMPTY(&n->handles)) {
 		fs_notify_inode_locked(n, true);
 	} else {
 		attr_pushed_locked(n, attr);
@@ -271,7 +271,8 @@ void fs_rechecked_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 	if (!fs_same_identity(&n->attr.id, &attr->id)) {
 		return; /* the name means another object: that is told */
 	}
-	if (n->flags & FS_NODE_PAGES && n->handles && n->pages_ctime_ns != attr->ctime_ns) {
+	if (n->flags & FS_NODE_PAGES && !LIST_EMPTY(&n->handles) &&
+	    n->pages_ctime_ns != attr->ctime_ns) {
 		data_pushed_locked(n, attr);
 	} else {
 		attr_pushed_locked(n, attr);
@@ -299,7 +300,7 @@ void fs_moved_locked(struct fs_node *n)
 {
 	n->flags &= ~FS_NODE_PROVEN;
 	void_locked(n);
-	if (n->flags & FS_NODE_PAGES && n->handles) {
+	if (n->flags & FS_NODE_PAGES && !LIST_EMPTY(&n->handles)) {
 		fs_notify_inode_locked(n, true);
 	}
 }
@@ -307,7 +308,7 @@ void fs_moved_locked(struct fs_node *n)
 void fs_name_lost_locked(struct fs_node *n)
 {
 	fs_node_unname_locked(n->session->fs, n);
-	if (!n->env || !n->handles) {
+	if (!n->env || LIST_EMPTY(&n->handles)) {
 		return; /* the kernel forgets it, or finds it again by another name */
 	}
 	n->flags &= ~FS_NODE_PROVEN;
@@ -365,6 +366,13 @@ static void forget_negatives_locked(struct fs_session *s, struct fs_node *dir)
 	}
 }
 
+static bool is_open_dir(const struct fs_node *n)
+{
+	const struct fs_handle *h = LIST_FIRST(&n->handles);
+
+	return h && h->is_dir;
+}
+
 static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 {
 	n->flags &= ~(FS_NODE_PROVEN | FS_NODE_WATCHED);
@@ -374,7 +382,7 @@ static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 	if (n->flags & (FS_NODE_TOLD | FS_NODE_PAGES)) {
 		fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
 	}
-	if (n->handles && n->handles->is_dir) {
+	if (is_open_dir(n)) {
 		fs_listing_void_locked(n);
 	}
 	forget_negatives_locked(s, n);
@@ -383,14 +391,17 @@ static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 /* Nothing will be told of it, nor of the names in it. */
 static void unwatched_locked(struct fs_node *n)
 {
+	struct fs_node *child;
+
 	n->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
 	void_locked(n);
 	fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
-	if (n->handles && n->handles->is_dir) {
+	if (is_open_dir(n)) {
 		fs_listing_void_locked(n);
 	}
 	forget_negatives_locked(n->session, n);
-	for (struct fs_node *child = n->children; child; child = child->sibling_next) {
+	LIST_FOREACH(child, &n->children, sibling)
+	{
 		forget_node_locked(n->session, child);
 	}
 }
@@ -425,7 +436,7 @@ void fs_listing_drop_locked(struct fs_node *dir)
 	bool is_kept = dir->flags & FS_NODE_PAGES;
 
 	dir->flags &= ~(FS_NODE_PROVEN | FS_NODE_PAGES);
-	if (is_kept && dir->handles) {
+	if (is_kept && !LIST_EMPTY(&dir->handles)) {
 		fs_notify_inode_locked(dir, true);
 		fs_node_list_unproven_locked(dir, true);
 	}
@@ -433,9 +444,13 @@ void fs_listing_drop_locked(struct fs_node *dir)
 
 void fs_listing_void_locked(struct fs_node *dir)
 {
-	for (struct fs_handle *h = dir->flags & FS_NODE_PAGES ? dir->handles : NULL; h;
-	     h = h->next) {
-		h->is_stale = h->caches;
+	struct fs_handle *h;
+
+	if (dir->flags & FS_NODE_PAGES) {
+		LIST_FOREACH(h, &dir->handles, at)
+		{
+			h->is_stale = h->caches;
+		}
 	}
 	fs_listing_drop_locked(dir);
 }

@@ -147,9 +147,11 @@ struct pai_session_listener pai_fs_listener(struct pai_fs *fs)
 /* Pages that could be stored to through a mapping; false: there are none. */
 static bool drop_written_locked(struct fs_env *env)
 {
+	struct fs_node *n;
 	bool any = false;
 
-	for (struct fs_node *n = env->opened; n; n = n->opened_next) {
+	LIST_FOREACH(n, &env->opened, opened)
+	{
 		if (n->writers) {
 			any = true;
 			fs_notify_inode_locked(n, true);
@@ -160,7 +162,10 @@ static bool drop_written_locked(struct fs_env *env)
 
 void fs_drop_stored_locked(struct fs_env *env)
 {
-	for (struct fs_node *n = env->opened; n; n = n->opened_next) {
+	struct fs_node *n;
+
+	LIST_FOREACH(n, &env->opened, opened)
+	{
 		if (n->flags & FS_NODE_STORED) {
 			fs_notify_inode_locked(n, true);
 		}
@@ -170,11 +175,16 @@ void fs_drop_stored_locked(struct fs_env *env)
 /* Pages without proof. */
 static void drop_unproven_locked(struct fs_env *env)
 {
-	for (struct fs_node *n = env->unproven; n; n = n->unproven_next) {
+	struct fs_node *n;
+
+	LIST_FOREACH(n, &env->unproven, unproven)
+	{
+		bool is_open = !LIST_EMPTY(&n->handles);
+
 		/* Closed, which it is not while it is mapped, it keeps no page at its next open;
 		 * but a store through a mapping of the other side told nothing of its times. */
-		if (n->handles || n->flags & FS_NODE_TOLD) {
-			fs_notify_inode_locked(n, n->handles != NULL);
+		if (is_open || n->flags & FS_NODE_TOLD) {
+			fs_notify_inode_locked(n, is_open);
 		}
 	}
 }

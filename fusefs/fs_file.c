@@ -37,16 +37,9 @@ struct fs_handle *fs_handle_new_locked(
 		}
 	}
 	h->writable = writable;
-	h->next = n->handles;
-	h->link = &n->handles;
-	if (h->next) {
-		h->next->link = &h->next;
-	}
-	n->handles = h;
+	LIST_INSERT_HEAD(&n->handles, h, at);
 	n->writers += writable;
-	if (n->env) {
-		fs_node_list_opened_locked(n, true);
-	}
+	fs_node_list_opened_locked(n, true);
 	return h;
 }
 
@@ -77,20 +70,15 @@ void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
 	struct pai_ws *ws = NULL;
 
 	pthread_mutex_lock(&fs->lock);
-	*h->link = h->next;
-	if (h->next) {
-		h->next->link = h->link;
-	}
+	LIST_REMOVE(h, at);
 	n->writers -= h->writable;
 	if (!n->writers && n->flags & FS_NODE_STORED) {
 		n->flags &= ~FS_NODE_STORED;
 		fs_notify_inode_locked(n, true);
 	}
-	if (!n->handles) {
+	if (LIST_EMPTY(&n->handles)) {
 		n->flags &= ~FS_NODE_LOCKED;
-		if (n->env) {
-			fs_node_list_opened_locked(n, false);
-		}
+		fs_node_list_opened_locked(n, false);
 		if (h->is_dir) {
 			fs_node_list_unproven_locked(n, false);
 		}

@@ -219,21 +219,12 @@ void fs_node_unname_locked(struct pai_fs *fs, struct fs_node *n)
 
 static void set_parent_locked(struct fs_node *n, struct fs_node *parent)
 {
-	if (n->sibling_link) {
-		*n->sibling_link = n->sibling_next;
-		if (n->sibling_next) {
-			n->sibling_next->sibling_link = n->sibling_link;
-		}
-		n->sibling_link = NULL;
+	if (n->parent) {
+		LIST_REMOVE(n, sibling);
 	}
 	n->parent = parent;
 	if (parent) {
-		n->sibling_next = parent->children;
-		n->sibling_link = &parent->children;
-		if (n->sibling_next) {
-			n->sibling_next->sibling_link = &n->sibling_next;
-		}
-		parent->children = n;
+		LIST_INSERT_HEAD(&parent->children, n, sibling);
 	}
 }
 
@@ -425,37 +416,21 @@ bool fs_negative_take_locked(struct fs_node *dir, const char *name)
 
 void fs_node_list_opened_locked(struct fs_node *n, bool on)
 {
-	if (on && !n->opened_link) {
-		n->opened_next = n->env->opened;
-		n->opened_link = &n->env->opened;
-		if (n->opened_next) {
-			n->opened_next->opened_link = &n->opened_next;
-		}
-		n->env->opened = n;
-	} else if (!on && n->opened_link) {
-		*n->opened_link = n->opened_next;
-		if (n->opened_next) {
-			n->opened_next->opened_link = n->opened_link;
-		}
-		n->opened_link = NULL;
+	if (on && n->env && !n->opened.le_prev) {
+		LIST_INSERT_HEAD(&n->env->opened, n, opened);
+	} else if (!on && n->opened.le_prev) {
+		LIST_REMOVE(n, opened);
+		n->opened.le_prev = NULL;
 	}
 }
 
 void fs_node_list_unproven_locked(struct fs_node *n, bool on)
 {
-	if (on && n->env && !n->unproven_link) {
-		n->unproven_next = n->env->unproven;
-		n->unproven_link = &n->env->unproven;
-		if (n->unproven_next) {
-			n->unproven_next->unproven_link = &n->unproven_next;
-		}
-		n->env->unproven = n;
-	} else if (!on && n->unproven_link) {
-		*n->unproven_link = n->unproven_next;
-		if (n->unproven_next) {
-			n->unproven_next->unproven_link = n->unproven_link;
-		}
-		n->unproven_link = NULL;
+	if (on && n->env && !n->unproven.le_prev) {
+		LIST_INSERT_HEAD(&n->env->unproven, n, unproven);
+	} else if (!on && n->unproven.le_prev) {
+		LIST_REMOVE(n, unproven);
+		n->unproven.le_prev = NULL;
 	}
 }
 

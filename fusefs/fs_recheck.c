@@ -50,7 +50,7 @@ struct recheck {
 /* Those in the other list, and those that are written, lose their pages anyway. */
 static bool is_kept_open(const struct fs_node *n)
 {
-	return n->flags & FS_NODE_PAGES && !S_ISDIR(n->attr.mode) && !n->unproven_link &&
+	return n->flags & FS_NODE_PAGES && !S_ISDIR(n->attr.mode) && !n->unproven.le_prev &&
 	       !n->writers;
 }
 
@@ -58,7 +58,7 @@ static bool is_told_by_name(const struct fs_node *n)
 {
 	return (n->flags & (FS_NODE_TOLD | FS_NODE_IN_NAME | FS_NODE_WATCHED)) ==
 		   (FS_NODE_TOLD | FS_NODE_IN_NAME) &&
-	       !S_ISDIR(n->attr.mode) && !(n->handles && is_kept_open(n));
+	       !S_ISDIR(n->attr.mode) && !(!LIST_EMPTY(&n->handles) && is_kept_open(n));
 }
 
 static bool add_locked(struct recheck *r, struct fs_node *n, uint64_t ws_handle)
@@ -84,10 +84,13 @@ static bool add_locked(struct recheck *r, struct fs_node *n, uint64_t ws_handle)
 static bool collect_locked(struct recheck *r)
 {
 	struct fs_env *env = r->env;
+	struct fs_node *opened;
 	bool ok = true;
 
-	for (struct fs_node *n = env->opened; n && ok; n = n->opened_next) {
-		ok = !is_kept_open(n) || add_locked(r, n, n->handles->ws_handle);
+	LIST_FOREACH(opened, &env->opened, opened)
+	{
+		ok = ok && (!is_kept_open(opened) ||
+			       add_locked(r, opened, LIST_FIRST(&opened->handles)->ws_handle));
 	}
 	for (size_t i = 0; env->unseen && i < env->ident_buckets; i++) {
 		for (struct fs_node *n = env->idents[i]; n && ok; n = n->ident_next) {

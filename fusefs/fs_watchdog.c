@@ -100,10 +100,12 @@ static size_t look_locked(
 	const uint64_t limit = s->fs->options.timeout_ms;
 	struct fs_call *oldest = NULL;
 	uint64_t silent = 0;
+	struct fs_call *c, *next;
 	bool tripped;
 	size_t count = 0;
 
-	for (struct fs_call *c = s->pending; c; c = c->next) {
+	LIST_FOREACH(c, &s->pending, at)
+	{
 		if (!c->waits && !c->deadline_ms) {
 			oldest = c; /* the list is newest first */
 		}
@@ -127,10 +129,10 @@ static size_t look_locked(
 	if (tripped) {
 		s->broken = true;
 	}
-	for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
+	for (c = LIST_FIRST(&s->pending); c && count < VERDICTS; c = next) {
 		int errnum;
 
-		next = c->next;
+		next = LIST_NEXT(c, at);
 		if (atomic_load(&c->replied)) {
 			continue;
 		}
@@ -234,7 +236,7 @@ static bool watch_session(struct fs_session *s, uint64_t now)
 
 	pthread_mutex_lock(&s->fs->pending_lock);
 	count = look_locked(s, now, verdicts, &doubtful);
-	busy = s->pending != NULL;
+	busy = !LIST_EMPTY(&s->pending);
 	pthread_mutex_unlock(&s->fs->pending_lock);
 	for (size_t i = 0; i < count; i++) {
 		struct fs_call *c = verdicts[i].call;
@@ -352,8 +354,9 @@ static void fail_pending(struct fs_session *s, const struct fs_env *env, int err
 	do {
 		count = 0;
 		pthread_mutex_lock(&s->fs->pending_lock);
-		for (struct fs_call *c = s->pending, *next; c && count < VERDICTS; c = next) {
-			next = c->next;
+		for (struct fs_call *c = LIST_FIRST(&s->pending), *next; c && count < VERDICTS;
+		     c = next) {
+			next = LIST_NEXT(c, at);
 			if ((!env || c->env == env) && !atomic_load(&c->replied)) {
 				atomic_fetch_add(&c->refs, 1);
 				fs_call_unlink_pending_locked(c);

@@ -23,8 +23,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "fusefs/fs.h"
+
+/* What may be off a list it has an entry for has le_prev NULL there, as when it was made. */
+LIST_HEAD(fs_node_list, fs_node);
+LIST_HEAD(fs_handle_list, fs_handle);
+LIST_HEAD(fs_call_list, fs_call);
 
 /* Requests are counted by the kernel's opcodes (fuse_kernel.h, which libfuse does not install). */
 enum fs_opcode {
@@ -112,7 +118,7 @@ struct fs_handle {
 	uint64_t ws_handle;   /* 0: nothing is open on the server */
 	struct fs_node *node; /* referenced */
 	struct fs_env *env;   /* referenced; NULL: the root's, or a top without an environment */
-	struct fs_handle *next, **link; /* of the node */
+	LIST_ENTRY(fs_handle) at; /* node->handles */
 	bool writable, is_dir;
 	/* A directory: what is read through it stays in the kernel; what the server has read for it
 	 * is from before a push. A walk goes on in that all the same: to read it again for each
@@ -133,9 +139,9 @@ struct fs_node {
 	struct fs_node *id_next;
 	struct fs_node *ident_next;
 	struct fs_node *name_next;
-	struct fs_node *parent;   /* referenced; NULL for the root */
-	struct fs_node *children; /* of a directory: all nodes that have it as their parent */
-	struct fs_node *sibling_next, **sibling_link;
+	struct fs_node *parent;       /* referenced; NULL for the root */
+	struct fs_node_list children; /* of a directory: all nodes that have it as their parent */
+	LIST_ENTRY(fs_node) sibling;  /* parent->children */
 	struct fs_session *session;
 	struct fs_env *env;      /* referenced; NULL for the root and the tops */
 	char *name;              /* under parent; where it was last known to be */
@@ -151,12 +157,12 @@ struct fs_node {
 	uint32_t
 	    stale_pages; /* invalidations under way: the old version is shown until they are done */
 	uint32_t writers; /* open handles that may write or map for writing */
-	struct fs_handle *handles;
+	struct fs_handle_list handles;
 	struct fs_negative
 	    *negatives; /* names of a directory that the kernel may believe to be missing */
 	uint32_t negative_count;
-	struct fs_node *opened_next, **opened_link;     /* env->opened */
-	struct fs_node *unproven_next, **unproven_link; /* env->unproven */
+	LIST_ENTRY(fs_node) opened;   /* env->opened */
+	LIST_ENTRY(fs_node) unproven; /* env->unproven */
 };
 
 #define FS_LOST_MAX 64 /* more are lost without being named */
@@ -172,7 +178,8 @@ struct fs_env {
 	uint32_t owner_uid, owner_gid;  /* of the workspace: exchanged with the mounting user's */
 	struct fs_node **idents;        /* by identity */
 	size_t ident_buckets, ident_count;
-	struct fs_node *opened, *unproven; /* what has handles; what barriers drop the pages of */
+	struct fs_node_list opened;   /* what has handles */
+	struct fs_node_list unproven; /* what barriers drop the pages of */
 	bool unseen; /* since the last barrier a file may have had a name that nobody looked at */
 	char *lost[FS_LOST_MAX]; /* paths, owned (fs_lost.c) */
 	size_t lost_count;
@@ -203,7 +210,7 @@ struct fs_session {
 	pthread_mutex_t watch_lock; /* orders WATCH and UNWATCH requests; taken before fs->lock,
 				       never with answer_lock */
 	/* pending_lock: */
-	struct fs_call *pending;
+	struct fs_call_list pending;
 	size_t pending_count;
 	struct fs_call *waiting; /* for an environment */
 	bool acquiring;          /* a pool job is at it */
@@ -338,10 +345,10 @@ struct fs_call {
 	bool plus;
 	bool writeback; /* a page that was stored to through a mapping */
 	bool tracked;
-	struct fs_call *next, **link; /* session->pending */
-	struct fs_call *wait_next;    /* session->waiting */
-	uint32_t open_flags;          /* O_* */
-	struct pai_ws_attr shown;     /* an older version, where it has to be */
+	LIST_ENTRY(fs_call) at;    /* session->pending */
+	struct fs_call *wait_next; /* session->waiting */
+	uint32_t open_flags;       /* O_* */
+	struct pai_ws_attr shown;  /* an older version, where it has to be */
 	uint32_t groups[32];
 };
 /* NULL after it has answered the request itself (ESTALE, ENOMEM). `ino` is the request's first
