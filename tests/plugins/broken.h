@@ -28,21 +28,14 @@ static inline void broken_free(struct pai_wrap *w)
 	free(w);
 }
 
-static inline int broken_open(const struct fault *faults, const struct pai_strmap *options,
-    struct pai_provider **ret, struct pai_err *err)
+/* Memory, wrapped: what every provider of the tests begins with. */
+static inline int wrap_memory(const struct pai_strmap *options, const struct pai_wrap_hooks *hooks,
+    struct pai_wrap **ret, struct pai_err *err)
 {
-	static const struct pai_wrap_hooks hooks = {.free = broken_free};
-	const char *name = pai_strmap_get(options, "fault");
 	struct pai_provider *inner = NULL;
 	struct pai_wrap *w;
 
-	while (faults->name && (!name || strcmp(faults->name, name) != 0)) {
-		faults++;
-	}
-	if (!faults->name && (!name || strcmp(name, "none") != 0)) {
-		return pai_err_set(err, PAI_E_INPUT, "no fault '%s'", name ? name : "");
-	}
-	if (pai_provider_open("memory", NULL, &inner, err) < 0) {
+	if (pai_provider_open("memory", options, &inner, err) < 0) {
 		return -err->errnum;
 	}
 	w = calloc(1, sizeof(*w));
@@ -50,7 +43,27 @@ static inline int broken_open(const struct fault *faults, const struct pai_strma
 		pai_provider_free(inner);
 		return pai_err_no_memory(err);
 	}
-	pai_wrap_init(w, inner, &hooks);
+	pai_wrap_init(w, inner, hooks);
+	*ret = w;
+	return 0;
+}
+
+static inline int broken_open(const struct fault *faults, const struct pai_strmap *options,
+    struct pai_provider **ret, struct pai_err *err)
+{
+	static const struct pai_wrap_hooks hooks = {.free = broken_free};
+	const char *name = pai_strmap_get(options, "fault");
+	struct pai_wrap *w = NULL;
+
+	while (faults->name && (!name || strcmp(faults->name, name) != 0)) {
+		faults++;
+	}
+	if (!faults->name && (!name || strcmp(name, "none") != 0)) {
+		return pai_err_set(err, PAI_E_INPUT, "no fault '%s'", name ? name : "");
+	}
+	if (wrap_memory(NULL, &hooks, &w, err) < 0) {
+		return -err->errnum;
+	}
 	if (faults->inject) {
 		faults->inject(w);
 	}
