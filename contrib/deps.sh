@@ -4,7 +4,7 @@ set -eu
 
 build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev libsqlite3-dev
 	bubblewrap"
-test="libcriterion-dev clang clang-format universal-ctags shellcheck python3 git rsync sqlite3 attr vim
+test="libcriterion-dev clang libclang-rt-dev clang-format universal-ctags shellcheck python3 git rsync sqlite3 attr vim
 	procps psmisc util-linux e2fsprogs stress-ng strace patch perl"
 coverage="lcov"
 bench="gcc pkg-config libfuse3-dev bindfs sshfs openssh-server openssh-client python3 git make"
