@@ -335,19 +335,27 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 /* --- moving --- */
 
+/* What the table cannot follow is asked for again: the kernel has moved its name all the same. */
+static void moved_locked(
+    struct fs_call *c, struct fs_node *n, struct fs_node *dir, const char *name)
+{
+	if (fs_node_rename_locked(c->fs, n, dir, name) < 0) {
+		fs_node_unname_locked(c->fs, n);
+		fs_notify_entry_locked(c->session, dir, name);
+	}
+}
+
 static void exchanged_locked(struct fs_call *c, struct fs_node *a, struct fs_node *b)
 {
 	if (a) {
 		fs_node_unname_locked(c->fs, a);
 	}
-	if (b && fs_node_rename_locked(c->fs, b, c->node, c->name) < 0) {
-		fs_node_unname_locked(c->fs, b);
-	}
-	if (a && fs_node_rename_locked(c->fs, a, c->other, c->to_name) < 0) {
-		fs_node_unname_locked(c->fs, a);
-	}
 	if (b) {
+		moved_locked(c, b, c->node, c->name);
 		b->flags |= FS_NODE_ASKS_CTIME;
+	}
+	if (a) {
+		moved_locked(c, a, c->other, c->to_name);
 	}
 }
 
@@ -384,8 +392,8 @@ static void renamed_locked(struct fs_call *c)
 		 * made another. */
 		fs_name_lost_locked(to);
 	}
-	if (from && fs_node_rename_locked(c->fs, from, c->other, c->to_name) < 0) {
-		fs_node_unname_locked(c->fs, from);
+	if (from) {
+		moved_locked(c, from, c->other, c->to_name);
 	}
 }
 

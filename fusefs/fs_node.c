@@ -271,6 +271,15 @@ struct fs_node *fs_node_new_locked(struct pai_fs *fs, struct fs_env *env, struct
 	return n;
 }
 
+/* By what is known of them: the sandbox moves directories too, and we hear of it in any order. */
+static bool is_below_locked(const struct fs_node *dir, const struct fs_node *n)
+{
+	while (dir && dir != n) {
+		dir = dir->parent;
+	}
+	return dir != NULL;
+}
+
 int fs_node_rename_locked(
     struct pai_fs *fs, struct fs_node *n, struct fs_node *parent, const char *name)
 {
@@ -280,6 +289,9 @@ int fs_node_rename_locked(
 
 	if (before == n) {
 		return 0;
+	}
+	if (is_below_locked(parent, n)) {
+		return -ELOOP;
 	}
 	copy = strdup(name);
 	if (!copy) {
@@ -310,14 +322,8 @@ static void place_locked(
     struct pai_fs *fs, struct fs_node *n, struct fs_node *parent, const char *name)
 {
 	struct fs_node *old_parent = n->parent;
-	char *copy;
+	char *copy = is_below_locked(parent, n) ? NULL : strdup(name);
 
-	for (const struct fs_node *p = parent; p; p = p->parent) {
-		if (p == n) {
-			return;
-		}
-	}
-	copy = strdup(name);
 	if (copy) {
 		free(n->name);
 		n->name = copy;

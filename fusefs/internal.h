@@ -289,6 +289,8 @@ struct fs_node *fs_node_new_locked(struct pai_fs *fs, struct fs_env *env, struct
  * one. */
 struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, struct fs_node *parent,
     const char *name, const struct pai_ws_attr *attr);
+/* -ELOOP, with nothing changed: by what is known, parent is below n (a move of the sandbox's that
+ * was not heard of yet). -ENOMEM. */
 int fs_node_rename_locked(
     struct pai_fs *fs, struct fs_node *n, struct fs_node *parent, const char *name);
 void fs_node_unname_locked(struct pai_fs *fs, struct fs_node *n);

@@ -120,6 +120,27 @@ Test(fs_node, a_move_through_the_mount_keeps_the_number_and_takes_children_along
 	cr_expect_null(fs_node_by_name_locked(fs, session.top, "d"));
 }
 
+/* Heard of late: the sandbox had moved `e` below `d` and away again when the mount moved `d` into
+ * it. By the table both would be below each other, and a path have no end. */
+Test(fs_node, no_directory_is_put_below_itself, .init = setup, .timeout = 10)
+{
+	struct fs_node *d = found(session.top, "d", 20, S_IFDIR);
+	struct fs_node *e = found(session.top, "e", 21, S_IFDIR);
+	struct fs_node *below;
+
+	fs->options.symlinks = PAI_FS_SYMLINKS_RAW;
+	below = found(d, "e", 21, S_IFDIR);
+	path_is(e, "d/e");
+	cr_expect_eq(fs_node_rename_locked(fs, d, e, "d"), -ELOOP);
+	cr_expect_eq(fs_node_rename_locked(fs, d, below, "d"), -ELOOP);
+	cr_expect_eq(fs_node_rename_locked(fs, d, d, "d"), -ELOOP);
+	path_is(d, "d");
+	path_is(e, "d/e");
+	cr_expect_eq(fs_node_by_name_locked(fs, session.top, "d"), d);
+	cr_expect_eq(found(e, "d", 20, S_IFDIR)->parent, e, "found there, it has a new number");
+	path_is(d, "d");
+}
+
 Test(fs_node, a_renamed_file_is_no_longer_proven, .init = setup)
 {
 	struct fs_node *a = found(session.top, "a", 10, S_IFREG);
