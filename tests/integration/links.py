@@ -157,11 +157,12 @@ def move(top):
 
 
 def programs(top):
-    """Host programs that follow links; what they open is read off their own output."""
+    """Host programs that follow links; what they open is read off their own output. Links that lead
+    to each other keep them busy for as long as they may."""
     for argv in (["find", "-L", top, "-maxdepth", "6", "-name", "canary"],
                  ["grep", "-rs", "OUTSIDE", top], ["grep", "-Rs", "OUTSIDE", top]):
         try:
-            out = subprocess.run(argv, capture_output=True, timeout=seconds).stdout
+            out = subprocess.run(argv, capture_output=True, timeout=max(8, seconds / 4)).stdout
         except subprocess.TimeoutExpired as e:
             out = e.stdout or b""
         for line in out.decode(errors="replace").splitlines()[:5]:

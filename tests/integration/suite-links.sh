@@ -23,7 +23,8 @@ for mode in guarded nofollow raw; do
 		session secret-dir "$PAI_TMP/other" || exit 1
 	fi
 	cd /
-	out=$(PAI_SEED=$((${PAI_SEED:-0} + 1)) timeout $((seconds + 60)) \
+	# Half of it before anything moves, all of it then, and the programs that were begun last.
+	out=$(PAI_SEED=$((${PAI_SEED:-0} + 1)) timeout -k 10 $((seconds * 9 / 4 + 60)) \
 		python3 "$lib_dir/links.py" "$MNT" "$BOX" "$PAI_TMP" "$seconds" "$mode" 2>&1)
 	status=$?
 	counts=$(echo "$out" | tail -1)
