@@ -253,35 +253,3 @@ bool pai_reason_parse(const char *name, enum pai_unavailable_reason *ret)
 	}
 	return false;
 }
-
-/* Linux's numbers end at 133 (EHWPOISON) on most architectures and at 267 on the widest. */
-#define ERRNO_LAST 300
-
-const char *pai_errno_name(int errnum)
-{
-	const char *name = errnum > 0 ? strerrorname_np(errnum) : NULL;
-
-	return name ? name : "EIO";
-}
-
-int pai_errno_parse(const char *name)
-{
-	for (int i = 1; i <= ERRNO_LAST; i++) {
-		const char *known = strerrorname_np(i);
-
-		if (known && strcmp(known, name) == 0) {
-			return i;
-		}
-	}
-	/* Second names of the same numbers: glibc knows each number by one. */
-	if (strcmp(name, "EOPNOTSUPP") == 0 || strcmp(name, "ENOTSUP") == 0) {
-		return EOPNOTSUPP;
-	}
-	if (strcmp(name, "EWOULDBLOCK") == 0) {
-		return EAGAIN;
-	}
-	if (strcmp(name, "EDEADLOCK") == 0) {
-		return EDEADLK;
-	}
-	return EIO;
-}

@@ -197,6 +197,13 @@ Test(err, errno_names_go_both_ways)
 		cr_expect_eq(
 		    pai_errno_parse(pai_errno_name(numbers[i])), numbers[i], "%d", numbers[i]);
 	}
+	/* libc's own table is the whole of it. */
+	for (int i = 1; i < 4096; i++) {
+		const char *known = strerrorname_np(i);
+
+		cr_assert_str_eq(pai_errno_name(i), known ? known : "EIO", "%d", i);
+		cr_assert_eq(pai_errno_parse(pai_errno_name(i)), known ? i : EIO, "%d", i);
+	}
 	cr_assert_str_eq(pai_errno_name(ENOENT), "ENOENT");
 	cr_assert_str_eq(pai_errno_name(0), "EIO");
 	cr_assert_str_eq(pai_errno_name(-2), "EIO");
