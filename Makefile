@@ -76,6 +76,27 @@ field = $(word $(2),$(subst :, ,$(1)))
 PROGRAMS := $(strip $(foreach p,$(PROGRAM_TABLE),$(if $(wildcard $(call field,$(p),2)),\
 	$(BUILD)/$(call field,$(p),1))))
 
+# The static helper that is put on other machines, one for each architecture: of musl where there is
+# one, which makes it small, and of what glibc has for the rest. PAI_STATIC: nothing may be loaded.
+HOST_ARCH := $(shell uname -m)
+HELPER_CC.x86_64 := $(if $(filter x86_64,$(HOST_ARCH)),musl-gcc,x86_64-linux-gnu-gcc)
+HELPER_CC.aarch64 := $(if $(filter aarch64,$(HOST_ARCH)),musl-gcc,aarch64-linux-gnu-gcc)
+HELPER_ARCHES := x86_64 aarch64
+HELPERS := $(HELPER_ARCHES:%=build/helper/pai-helper-%)
+has_program = $(shell command -v $(1) 2>/dev/null)
+HELPER_ARCHES_HERE := $(foreach a,$(HELPER_ARCHES),$(if $(call has_program,$(HELPER_CC.$(a))),$(a)))
+HELPERS_HERE := $(HELPER_ARCHES_HERE:%=build/helper/pai-helper-%)
+# musl-gcc knows no kernel headers, and musl not all that glibc has.
+HELPER_CFLAGS.musl-gcc := -include providers/base/compat.h -idirafter /usr/include \
+	-idirafter /usr/include/$(HOST_ARCH)-linux-gnu
+HELPER_CFLAGS = -std=gnu17 $(WARN) -Os -ffunction-sections -fdata-sections -fno-common \
+	-fno-asynchronous-unwind-tables -fstack-protector-strong -pthread -DPAI_STATIC \
+	-ffile-prefix-map=$(CURDIR)=. -MMD -MP $(HELPER_CFLAGS.$(HELPER_CC))
+HELPER_LDFLAGS := -static -s -pthread -Wl,--gc-sections -Wl,-z,relro,-z,now,-z,stack-size=1048576
+HELPER_SOURCES := $(filter-out providers/base/json.c providers/base/json_err.c \
+	providers/base/key_hash.c,$(call not_main,$(foreach d,base wire workspace helper local,\
+	$(wildcard providers/$(d)/*.c)))) providers/provider.c
+
 UNIT_AREAS := $(sort $(patsubst tests/unit/%/,%,$(dir $(wildcard tests/unit/*/test_*.c))))
 UNIT_BINS := $(UNIT_AREAS:%=$(BUILD)/tests/unit-%)
 FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -101,7 +122,13 @@ say = @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),true,echo "  $(1) $@"
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(PROGRAMS) $(ALL_ARCHIVES) ## build the programs and libraries (default)
+all: $(PROGRAMS) $(ALL_ARCHIVES) $(HELPERS_HERE) ## build the programs and libraries (default)
+	@$(foreach a,$(filter-out $(HELPER_ARCHES_HERE),$(HELPER_ARCHES)),echo \
+		"no $(HELPER_CC.$(a)): no pai-helper for $(a) machines (make helpers installs it)";)
+
+helpers: ## build pai-helper for every kind of remote machine
+	@$(if $(filter-out $(HELPER_ARCHES_HERE),$(HELPER_ARCHES)),contrib/deps.sh helpers)
+	@$(MAKE) --no-print-directory $(HELPERS)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -132,6 +159,24 @@ $(BUILD)/$(1): $(call objs,$(2)) $$(filter %.a,$$($(3)))
 endef
 $(foreach p,$(PROGRAM_TABLE),$(eval $(call program_rule,$(call field,$(p),1),$(call \
 	field,$(p),2),$(call field,$(p),3))))
+
+# $(1) architecture
+define helper_rule
+build/helper/$(1)/%.o: HELPER_CC := $(HELPER_CC.$(1))
+build/helper/$(1)/%.o: %.c Makefile providers/base/compat.h
+	@mkdir -p $$(@D)
+	$$(call say,CC)
+	$$(Q)$(HELPER_CC.$(1)) $$(CPPFLAGS) $$(HELPER_CFLAGS) -c -o $$@ $$<
+build/helper/pai-helper-$(1): $(patsubst %.c,build/helper/$(1)/%.o,providers/helper/main.c \
+	$(HELPER_SOURCES))
+	$$(call say,LD)
+	$$(Q)$(HELPER_CC.$(1)) $$(HELPER_LDFLAGS) -o $$@ $$^
+build/helper/replay-%-$(1): build/helper/$(1)/tests/fuzz/fuzz_%.o build/helper/$(1)/tests/fuzz/replay.o \
+	$(patsubst %.c,build/helper/$(1)/%.o,$(HELPER_SOURCES))
+	$$(call say,LD)
+	$$(Q)$(HELPER_CC.$(1)) $$(HELPER_LDFLAGS) -o $$@ $$^
+endef
+$(foreach a,$(HELPER_ARCHES),$(eval $(call helper_rule,$(a))))
 
 # $(1) area
 define unit_rule
@@ -178,10 +223,13 @@ $(BUILD)/tests/%.so: tests/plugins/%.c Makefile
 	$(call say,LD)
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fPIE,$(ALL_CFLAGS)) -fPIC -shared -o $@ $<
 
-.PHONY: all help build-tests unit integration lint fuzz-replay fuzz asan tsan coverage check \
+.PHONY: all help helpers build-tests unit integration lint fuzz-replay fuzz asan tsan coverage check \
 	check-fast check-long bench up down install format deps test-deps clean tsan-bins fuzz-bins
 
-TEST_BINS := $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(FOLDER_BINS) $(PLUGINS)
+# The codecs that the static helper speaks, replayed where it runs.
+HELPER_REPLAYS := $(foreach a,$(HELPER_ARCHES_HERE),$(foreach f,$(filter \
+	frame %_msg local_meta,$(filter-out control_msg,$(FUZZ_NAMES))),build/helper/replay-$(f)-$(a)))
+TEST_BINS := $(HELPER_REPLAYS) $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(FOLDER_BINS) $(PLUGINS)
 tsan-bins: all $(filter $(BUILD)/tests/stress-% $(BUILD)/tests/tester-%,$(MAIN_BINS) $(FOLDER_BINS))
 fuzz-bins: $(FUZZ_BINS)
 build-tests: all $(TEST_BINS) ## build every test program too
@@ -231,6 +279,7 @@ down: ## undo `make up`
 
 BINDIR := $(DESTDIR)$(PREFIX)/bin
 LIBDIR := $(DESTDIR)$(PREFIX)/lib
+LIBEXECDIR := $(DESTDIR)$(PREFIX)/libexec/paifs
 INCDIR := $(DESTDIR)$(PREFIX)/include/paifs
 # The contract's two headers and what they include.
 PUBLIC_HEADERS = $(filter providers/%,$(shell $(CC) $(CPPFLAGS) -MM -x c \
@@ -244,6 +293,8 @@ $(BUILD)/libpaiprovider.a: $(call objs,$(foreach l,$(HOST_LAYERS),$(call layer_s
 install: all $(BUILD)/libpaiprovider.a ## install to $(DESTDIR)$(PREFIX)
 	install -d $(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(DESTDIR)$(PREFIX)/sbin
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(BINDIR))
+	$(if $(HELPERS_HERE),install -d $(LIBEXECDIR))
+	$(if $(HELPERS_HERE),install -m 755 $(HELPERS_HERE) $(LIBEXECDIR))
 	ln -sf ../bin/paifs $(DESTDIR)$(PREFIX)/sbin/mount.fuse.paifs
 	install -m 644 $(BUILD)/libpaiprovider.a $(LIBDIR)
 	$(foreach h,$(PUBLIC_HEADERS),install -D -m 644 $(h) $(INCDIR)/$(h) &&) true
@@ -261,4 +312,4 @@ test-deps: ## and those that the tests need
 clean: ## remove build/
 	rm -rf build
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) build/helper -name '*.d' 2>/dev/null)

@@ -3,9 +3,10 @@
 set -eu
 
 build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev libsqlite3-dev
-	bubblewrap"
+	bubblewrap musl-tools"
+helpers="musl-tools gcc-aarch64-linux-gnu"
 test="libcriterion-dev clang libclang-rt-dev clang-format universal-ctags shellcheck python3 git rsync sqlite3 attr vim
-	procps psmisc util-linux e2fsprogs stress-ng strace patch perl"
+	procps psmisc util-linux e2fsprogs stress-ng strace patch perl qemu-user-static $helpers"
 coverage="lcov"
 bench="gcc pkg-config libfuse3-dev bindfs sshfs openssh-server openssh-client python3 git make"
 
@@ -36,10 +37,11 @@ for set in "$@"; do
 		PATH=$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin command -v cargo >/dev/null ||
 			wanted="$wanted $(cargo_package)"
 		;;
+	helpers) wanted="$wanted $helpers" ;;
 	coverage) wanted="$wanted $coverage" ;;
 	bench) wanted="$wanted $bench" ;;
 	*)
-		echo "deps.sh: expected build, test, coverage or bench, not '$set'" >&2
+		echo "deps.sh: expected build, helpers, test, coverage or bench, not '$set'" >&2
 		exit 2
 		;;
 	esac

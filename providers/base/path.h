@@ -33,6 +33,8 @@ int pai_mkdir_beneath(
 int pai_state_dir(char **ret, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_runtime_dir(char **ret, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_config_dir(char **ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* The user's home by the password file, not by an environment; free() it. NULL: none. */
+char *pai_home_of_user(uid_t uid);
 /* Where sockets of this user's lie that others may use too: /run/paifs for root, else
  * /tmp/paifs-UID. Whoever connects there must compare the peer's uid: the name proves nothing. */
 const char *pai_shared_dir(uid_t uid, char ret[64]);

@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
+#include "providers/base/version.h"
 #include "providers/helper/supervisor.h"
 
 #define LAUNCH_FIRST_CLOSED 16
@@ -28,9 +30,19 @@ static int help(void)
 	(void)fputs(
 	    "usage: pai-helper supervise|launch ...\n\n"
 	    "What runs in or around a sandbox on behalf of paifs, which starts it; it takes no "
-	    "orders\nby hand: pai-exec runs commands.\n"
+	    "orders\nby hand: pai-exec runs commands. --version tells its version, and the "
+	    "machine it runs on.\n"
 	    "example: pai-exec make test\n",
 	    stdout);
+	return 0;
+}
+
+static int version(void)
+{
+	struct utsname here = {.machine = "?"};
+
+	(void)uname(&here);
+	(void)printf("pai-helper %s %s\n", PAI_VERSION, here.machine);
 	return 0;
 }
 
@@ -128,6 +140,9 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0) {
 		return help();
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		return version();
 	}
 	if (strcmp(argv[1], "supervise") == 0) {
 		return supervise(argc - 1, argv + 1);

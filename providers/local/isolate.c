@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -226,20 +225,6 @@ static int cover_private(struct pai_buf *b, const char *dir, int depth)
 	return r;
 }
 
-/* The user's home by the password file, not by an environment; free() it. NULL: none. */
-static char *real_home(void)
-{
-	struct passwd entry;
-	struct passwd *found = NULL;
-	char text[4096];
-
-	if (getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) != 0 || !found ||
-	    found->pw_dir[0] != '/') {
-		return NULL;
-	}
-	return strdup(found->pw_dir);
-}
-
 static int drop_capabilities(struct pai_buf *b)
 {
 	int r = add(b, "--cap-drop", "ALL");
@@ -252,7 +237,7 @@ static int drop_capabilities(struct pai_buf *b)
 
 static int args_isolated(const struct pai_local_sandbox *sb, struct pai_buf *b)
 {
-	pai_auto_free char *home = real_home();
+	pai_auto_free char *home = pai_home_of_user(geteuid());
 	int r = add(b, "--unshare-net", "--unshare-pid", "--unshare-ipc", "--as-pid-1");
 
 	for (size_t i = 0; r == 0 && i < PAI_COUNT(system_dirs); i++) {
@@ -320,7 +305,7 @@ int pai_local_environment(
 {
 	const struct pai_strmap *given = &sb->meta.env;
 	bool isolated = sb->meta.network != PAI_NETWORK_FULL;
-	pai_auto_free char *home = isolated ? NULL : real_home();
+	pai_auto_free char *home = isolated ? NULL : pai_home_of_user(geteuid());
 	pai_auto_free char *tmp = isolated ? NULL : pai_path_join(sb->path, "tmp");
 	const char *const base[][2] = {
 	    {"PATH", SANDBOX_PATH},

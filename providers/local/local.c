@@ -15,6 +15,7 @@
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
 #include "providers/base/path.h"
+#include "providers/helper/find.h"
 #include "providers/local/local.h"
 
 #define UNFINISHED_S 600 /* a create takes milliseconds: what is older was given up */
@@ -537,7 +538,7 @@ static int local_open(
 		local_free(&l->base);
 		return r;
 	}
-	l->helper = l->host_commands ? pai_local_find_helper() : NULL;
+	l->helper = l->host_commands ? pai_helper_find_own() : NULL;
 	set_caps(l);
 	*ret = &l->base;
 	return 0;

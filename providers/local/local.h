@@ -166,8 +166,6 @@ int pai_local_fence_begin(
     int dir_fd, const struct pai_call *call, struct pai_local_fence *f, struct pai_err *err);
 int pai_local_fence_end(struct pai_local_fence *f, struct pai_err *err);
 void pai_local_fence_fini(struct pai_local_fence *f);
-/* Beside the running program, in its libexec directory, or $PAI_HELPER; NULL: none. */
-char *pai_local_find_helper(void);
 
 /* --- isolate.c --- */
 

@@ -30,39 +30,6 @@
 #define HIGH_FD 40 /* clear of the numbers that the launched program gets */
 #define TEXT_MAX (4u << 20)
 
-/* --- the helper --- */
-
-static char *beside(const char *exe_dir, const char *rel)
-{
-	pai_auto_free char *path = pai_path_join(exe_dir, rel);
-
-	return path && access(path, X_OK) == 0 ? PAI_TAKE(path) : NULL;
-}
-
-char *pai_local_find_helper(void)
-{
-	static const char *const places[] = {
-	    "pai-helper", "../libexec/paifs/pai-helper", "../lib/paifs/pai-helper"};
-	const char *named = getenv("PAI_HELPER");
-	char exe[PATH_MAX];
-	char *slash;
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-
-	exe[n > 0 ? n : 0] = '\0';
-	slash = strrchr(exe, '/');
-	if (slash) {
-		*slash = '\0';
-		for (size_t i = 0; i < PAI_COUNT(places); i++) {
-			char *found = beside(exe, places[i]);
-
-			if (found) {
-				return found;
-			}
-		}
-	}
-	return named && named[0] == '/' && access(named, X_OK) == 0 ? strdup(named) : NULL;
-}
-
 /* --- the socket --- */
 
 static struct sockaddr_un address_of(int dir_fd)

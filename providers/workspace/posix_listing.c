@@ -104,7 +104,7 @@ static int listing_fill(struct pai_listing *l, int fd, char *chunk)
 	if (lseek(fd, 0, SEEK_SET) < 0) {
 		return errno;
 	}
-	while ((n = getdents64(fd, chunk, CHUNK_BYTES)) > 0) {
+	while ((n = getdents64(fd, (void *)chunk, CHUNK_BYTES)) > 0) {
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *d = (const struct dirent64 *)(chunk + at);
 			int r = listing_add(l, d);

@@ -23,6 +23,11 @@ for file in bin/paifs bin/pai-exec bin/pai sbin/mount.fuse.paifs lib/libpaiprovi
 	test -r "$root/usr/$file"
 	verdict "installs $file" $? "not there"
 done
+for helper in build/helper/pai-helper-*; do
+	[ -e "$helper" ] || continue
+	test -x "$root/usr/libexec/paifs/${helper##*/}"
+	verdict "installs ${helper##*/}" $? "not in libexec/paifs"
+done
 grep -rIl --exclude-dir=bin "$PWD" "$root" >"$PAI_TMP/leaks"
 test ! -s "$PAI_TMP/leaks"
 verdict "names no path of the source tree" $? "$(tr '\n' ' ' <"$PAI_TMP/leaks")"
