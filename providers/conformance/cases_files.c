@@ -191,6 +191,7 @@ static void a_directory_is_no_file(struct pai_conf *c)
 	    PAI_E_INPUT, "write to a directory");
 	CONF_ERROR(c, pai_sandbox_write_file(sb, "/workspace", "x", 1, CONF_CALL(c), &err), err,
 	    PAI_E_INPUT, "write to the workspace itself");
+	err = (struct pai_err)PAI_ERR_INIT; /* or the last one could pass for this one's */
 	CONF_ERROR(c, pai_sandbox_write_file(sb, "dir/f/below", "x", 1, CONF_CALL(c), &err), err,
 	    PAI_E_INPUT, "write below a file");
 	(void)!pai_conf_holds(c, sb, "dir/f", "x", 1);

@@ -124,6 +124,9 @@ static bool is_missing(int r, const struct pai_err *err)
 
 static int file_error(int r, const char *path, struct pai_err *err)
 {
+	if (err->code == PAI_OK && r == -ENOTDIR) {
+		return pai_err_set(err, PAI_E_INPUT, "'%s' lies below what is no directory", path);
+	}
 	return err->code == PAI_OK ? pai_err_errno(err, -r, "'%s'", path) : r;
 }
 
