@@ -1,0 +1,93 @@
+/*
+ * link_private: what link_core.c and link_channel.c share.
+ *
+ * Invariants
+ *   a transport is there or not: fd >= 0 exactly when transport_io is set; a doomed one is neither
+ *     read nor written any more
+ *   a channel is in the table until both sides have sent CH_END and its socket is closed
+ *   `allowed` and `window` never exceed what the channel was opened with
+ *   bytes of a channel: in its socket, in `pending` (at most one window), or in the queue
+ */
+#ifndef PAI_HELPER_LINK_PRIVATE_H
+#define PAI_HELPER_LINK_PRIVATE_H
+
+#include "providers/base/buf.h"
+#include "providers/helper/link_core.h"
+
+#define CHANNEL_BUCKETS 64
+
+struct channel {
+	LIST_ENTRY(channel) at;
+	TAILQ_ENTRY(channel) stalled_at;
+	struct pai_link_core *core;
+	uint32_t id;
+	int fd; /* -1: not answered yet, or closed */
+	struct pai_loop_io *io;
+	uint32_t interest;
+	bool answered; /* OPENED was sent, or came */
+	bool sent_end, got_end;
+	bool deaf;       /* its user doesn't read any more */
+	bool is_stalled; /* in core->stalled: readable, but the queue had no room */
+	uint32_t window; /* what we may send */
+	uint32_t window_max;
+	uint32_t allowed; /* what the peer may send */
+	uint32_t allowed_max;
+	uint32_t consumed;      /* taken by the user, not credited yet */
+	struct pai_buf pending; /* for the user */
+	size_t pending_at;
+};
+LIST_HEAD(channel_list, channel);
+TAILQ_HEAD(stalled_list, channel);
+
+struct pai_link_core {
+	struct pai_loop *loop;
+	const struct pai_link_core_events *events;
+	void *arg;
+	bool is_daemon;
+	/* transport */
+	int fd;
+	struct pai_loop_io *transport_io;
+	bool out_armed;
+	struct pai_buf in;
+	struct pai_buf control; /* frames that aren't counted, to be sent */
+	size_t control_at;
+	bool heard, spoke; /* since the last tick */
+	/* the end of the transport, or of all, is told from here */
+	struct pai_loop_timer *doom;
+	bool doomed, broken, told;
+	bool closing;  /* the daemon leaves */
+	bool farewell; /* BYE was put, or has come */
+	struct pai_err why;
+	/* counted frames */
+	struct link_queue queue;
+	uint64_t received;
+	size_t unacked_bytes, unacked_frames;
+	/* channels */
+	uint32_t last_id;
+	size_t count;
+	struct channel_list channels[CHANNEL_BUCKETS];
+	struct stalled_list stalled;
+};
+
+/* --- link_core.c --- */
+
+/* The transport ends in the next round; the first reason counts. */
+void pai_link_core_doom(struct pai_link_core *c, const struct pai_err *why);
+/* The link does: the peer broke the protocol, or memory ran out. */
+void pai_link_core_break(struct pai_link_core *c, const char *what);
+/* Sends what goes; `r` is how putting it went: a link that can't carry a frame is over. */
+void pai_link_core_flush(struct pai_link_core *c, int r);
+
+/* --- link_channel.c --- */
+
+/* Counted frames of a channel; 0, or -EPROTO. */
+int pai_link_channel_take(struct pai_link_core *c, const struct pai_frame *f) PAI_WARN_UNUSED;
+/* Those that wait for room in the queue, if there is. */
+void pai_link_channels_resume(struct pai_link_core *c);
+/* Every one as if the peer had sent CH_END. */
+void pai_link_channels_end(struct pai_link_core *c);
+/* Once no channel has anything to say, a daemon that is leaving says so; 0, or as a put. */
+int pai_link_channels_bye(struct pai_link_core *c) PAI_WARN_UNUSED;
+void pai_link_channels_free(struct pai_link_core *c);
+
+#endif
