@@ -5,7 +5,12 @@
  *   pai-helper launch FILES PROGRAM ARG...              starts PROGRAM in a session of its own as
  *                                                       nobody's child, with the descriptors 0-15
  *                                                       and FILES as its soft limit of open files
+ *   pai-helper serve --root DIR --client ID [--make-root] [--container] [-o OPTION]...
+ *                                                       the far end of a link's transport, its
+ *                                                       stdio (serve.h). Exit status 3: the root
+ *                                                       isn't there
  */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +20,11 @@
 #include <unistd.h>
 
 #include "providers/base/version.h"
+#include "providers/helper/serve.h"
 #include "providers/helper/supervisor.h"
 
 #define LAUNCH_FIRST_CLOSED 16
+#define NO_ROOT 3
 
 static int usage(void)
 {
@@ -28,7 +35,7 @@ static int usage(void)
 static int help(void)
 {
 	(void)fputs(
-	    "usage: pai-helper supervise|launch ...\n\n"
+	    "usage: pai-helper supervise|launch|serve ...\n\n"
 	    "What runs in or around a sandbox on behalf of paifs, which starts it; it takes no "
 	    "orders\nby hand: pai-exec runs commands. --version tells its version, and the "
 	    "machine it runs on.\n"
@@ -133,6 +140,59 @@ static int launch(int argc, char **argv)
 	return 127;
 }
 
+/* A name alone is "yes". */
+static int add_option(struct pai_strmap *options, const char *text)
+{
+	return strchr(text, '=') ? pai_strmap_set_pair(options, text)
+				 : pai_strmap_set(options, text, "yes");
+}
+
+static int serve(int argc, char **argv)
+{
+	static const struct option known[] = {
+	    {"root", required_argument, NULL, 'r'},
+	    {"client", required_argument, NULL, 'c'},
+	    {"make-root", no_argument, NULL, 'm'},
+	    {"container", no_argument, NULL, 'C'},
+	    {NULL, 0, NULL, 0},
+	};
+	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
+	struct pai_serve_config c = {.options = &options};
+	struct pai_err err = PAI_ERR_INIT;
+	bool bad = false;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "o:", known, NULL)) != -1) {
+		switch (opt) {
+		case 'r':
+			c.root = optarg;
+			break;
+		case 'c':
+			c.client = optarg;
+			break;
+		case 'm':
+			c.make_root = true;
+			break;
+		case 'C':
+			c.container = true;
+			break;
+		case 'o':
+			bad = bad || add_option(&options, optarg) < 0;
+			break;
+		default:
+			bad = true;
+		}
+	}
+	if (bad || optind != argc || !c.root || c.root[0] != '/' || !c.client || !c.client[0]) {
+		return usage();
+	}
+	if (pai_serve_run(&c, &err) < 0) {
+		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
+		return err.errnum == ENOENT ? NO_ROOT : 1;
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -149,6 +209,9 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "launch") == 0) {
 		return launch(argc - 1, argv + 1);
+	}
+	if (strcmp(argv[1], "serve") == 0) {
+		return serve(argc - 1, argv + 1);
 	}
 	return usage();
 }

@@ -1,0 +1,32 @@
+/*
+ * serve: `pai-helper serve`: the far end of a link's transports.
+ *
+ *   relay    its stdio is a transport; copies it to the worker's socket and back, and ends when
+ *            either ends
+ *   worker   one per root, client and way of serving; started by the first relay, survives them;
+ *            ends when its link has been said BYE to or has been without a transport for its
+ *            grace, on SIGTERM, and when its root has gone
+ *
+ *   ROOT/.work-HASH.sock   the worker's, 0600
+ *   ROOT/.work-HASH.lock   flock: shared to connect, exclusive to start or end a worker
+ */
+#ifndef PAI_HELPER_SERVE_H
+#define PAI_HELPER_SERVE_H
+
+#include <stdbool.h>
+
+#include "providers/base/err.h"
+#include "providers/base/strmap.h"
+
+struct pai_serve_config {
+	const char *root;   /* ours, and nobody else's to write; SYS with ENOENT: it isn't there */
+	bool make_root;     /* then it is made, 0700, and the directories above it */
+	const char *client; /* whom the worker serves */
+	bool container;     /* one sandbox, "": this container itself (container.h); else the local
+			       provider's of this root */
+	const struct pai_strmap *options; /* of the local provider, save `root` */
+};
+/* The relay; in the process that becomes the worker it does not return. Single-threaded before. */
+int pai_serve_run(const struct pai_serve_config *config, struct pai_err *err) PAI_WARN_UNUSED;
+
+#endif

@@ -1,0 +1,253 @@
+/*
+ * One loop for the link; channels are opened on a pool. The idle end must not meet a relay that is
+ * just connecting: connecting happens under a shared lock of a file, the end under the exclusive
+ * one, and what had connected before is served.
+ */
+#include "providers/helper/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/loop.h"
+#include "providers/base/pool.h"
+#include "providers/helper/container.h"
+#include "providers/helper/link_end.h"
+#include "providers/provider_ops.h"
+
+#define TICK_MS 500
+#define IDLE_TICKS 2
+#define OPENS_MAX 16 /* at once */
+#define OPENS_QUEUED 4096
+
+struct worker {
+	struct pai_worker_config config;
+	struct pai_loop *loop;
+	struct pai_pool *pool;
+	struct pai_link_end *end;
+	struct pai_loop_io *listen_io;
+	struct pai_loop_io *signal_io;
+	struct pai_loop_timer *tick;
+	int signal_fd;
+	int idle_ticks;
+	pthread_mutex_t lock;
+	struct pai_provider *provider; /* lock; NULL: not opened yet */
+};
+
+/* --- channels --- */
+
+static int provider_of(struct worker *w, struct pai_provider **ret, struct pai_err *err)
+{
+	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&w->lock);
+	if (!w->provider) {
+		r = pai_strmap_copy(&options, w->config.serve->options);
+		r = r ? r : pai_strmap_set(&options, "root", w->config.serve->root);
+		r = r ? pai_err_no_memory(err) : pai_local_plugin.open(&options, &w->provider, err);
+	}
+	*ret = w->provider;
+	(void)pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+static int sandbox_of(struct worker *w, const char *id, const struct pai_call *call,
+    struct pai_sandbox **ret, struct pai_err *err)
+{
+	struct pai_provider *p;
+	int r = provider_of(w, &p, err);
+
+	r = r < 0 ? r : pai_provider_connect(p, id, call, ret, err);
+	if (r == 0 && !*ret) {
+		return pai_err_set(err, PAI_E_NOT_FOUND, "there is no sandbox '%s'", id);
+	}
+	return r;
+}
+
+static int open_exec(struct worker *w, const char *sandbox, const struct pai_call *call,
+    int *ret_fd, struct pai_err *err)
+{
+	pai_auto_sandbox struct pai_sandbox *sb = NULL;
+	int r;
+
+	if (w->config.serve->container) {
+		return pai_container_open_exec(w->config.root_fd, call, ret_fd, err);
+	}
+	r = sandbox_of(w, sandbox, call, &sb, err);
+	return r < 0 ? r : pai_sandbox_open_exec(sb, call, ret_fd, err);
+}
+
+static const struct {
+	enum pai_channel_kind kind;
+	/* On a pool thread. *ret_fd is a stream socket whose other end somebody serves. */
+	int (*open)(struct worker *w, const char *sandbox, const struct pai_call *call, int *ret_fd,
+	    struct pai_err *err);
+} kinds[] = {
+    {PAI_CHANNEL_EXEC, open_exec},
+};
+
+static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
+    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	struct worker *w = arg;
+
+	if (w->config.serve->container && sandbox[0] != '\0') {
+		return pai_err_set(err, PAI_E_NOT_FOUND, "there is no sandbox '%s'", sandbox);
+	}
+	for (size_t i = 0; i < PAI_COUNT(kinds); i++) {
+		if (kinds[i].kind == kind) {
+			return kinds[i].open(w, sandbox, call, ret_fd, err);
+		}
+	}
+	return pai_err_set(
+	    err, PAI_E_UNSUPPORTED, "this helper serves no channels of kind %d", (int)kind);
+}
+
+/* --- relays --- */
+
+static bool accept_one(struct worker *w)
+{
+	int fd = accept4(w->config.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ucred peer = {.uid = (uid_t)-1};
+	socklen_t len = sizeof(peer);
+
+	if (fd < 0) {
+		return false;
+	}
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
+	    (peer.uid != geteuid() && peer.uid != 0)) {
+		(void)close(fd);
+		return true;
+	}
+	w->idle_ticks = 0;
+	pai_link_end_transport(w->end, fd);
+	return true;
+}
+
+static void on_listen(void *arg, uint32_t events)
+{
+	(void)events;
+	while (accept_one(arg)) {
+	}
+}
+
+/* --- the end --- */
+
+static void end_if_nobody_comes(struct worker *w)
+{
+	pai_auto_fd int lock = openat(w->config.root_fd, w->config.lock_name,
+	    O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0) {
+		return;
+	}
+	if (!accept_one(w)) {
+		(void)unlinkat(w->config.root_fd, w->config.sock_name, 0);
+		pai_loop_stop(w->loop);
+	}
+}
+
+static void on_tick(void *arg)
+{
+	struct worker *w = arg;
+	struct stat st;
+
+	pai_loop_timer_set(w->tick, pai_deadline_in(TICK_MS));
+	if (fstat(w->config.root_fd, &st) == 0 && st.st_nlink == 0) {
+		pai_loop_stop(w->loop);
+		return;
+	}
+	w->idle_ticks = pai_link_end_is_idle(w->end) ? w->idle_ticks + 1 : 0;
+	if (w->idle_ticks >= IDLE_TICKS) {
+		end_if_nobody_comes(w);
+	}
+}
+
+static void on_signal(void *arg, uint32_t events)
+{
+	struct worker *w = arg;
+
+	(void)events;
+	(void)unlinkat(w->config.root_fd, w->config.sock_name, 0);
+	pai_loop_stop(w->loop);
+}
+
+/* --- set-up --- */
+
+static int take_signals(struct worker *w, struct pai_err *err)
+{
+	sigset_t set;
+
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGHUP, SIG_IGN);
+	(void)signal(SIGINT, SIG_IGN);
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGTERM);
+	(void)pthread_sigmask(SIG_SETMASK, &set, NULL); /* threads inherit it */
+	w->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return w->signal_fd < 0 ? pai_err_sys(err, "signalfd") : 0;
+}
+
+static int open_end(struct worker *w, struct pai_err *err)
+{
+	uint64_t random = 0;
+	char incarnation[32];
+
+	(void)!getrandom(&random, sizeof(random), 0);
+	(void)snprintf(incarnation, sizeof(incarnation), "%016llx", (unsigned long long)random);
+	w->pool = pai_pool_new("pai-open", OPENS_MAX, OPENS_QUEUED);
+	w->end = w->pool ? pai_link_end_new(&(const struct pai_link_end_config){
+			       .loop = w->loop,
+			       .pool = w->pool,
+			       .client = w->config.serve->client,
+			       .incarnation = incarnation,
+			       .open = open_channel,
+			       .arg = w,
+			   })
+			 : NULL;
+	return w->end ? 0 : pai_err_no_memory(err);
+}
+
+static int set_up(struct worker *w, struct pai_err *err)
+{
+	struct pai_loop *l = w->loop = pai_loop_new(err);
+
+	if (!l || take_signals(w, err) < 0 || open_end(w, err) < 0) {
+		return -err->errnum;
+	}
+	w->signal_io = pai_loop_io_new(l, w->signal_fd, EPOLLIN, on_signal, w, err);
+	w->listen_io = w->signal_io
+			   ? pai_loop_io_new(l, w->config.listen_fd, EPOLLIN, on_listen, w, err)
+			   : NULL;
+	w->tick =
+	    w->listen_io ? pai_loop_timer_new(l, pai_deadline_in(TICK_MS), on_tick, w, err) : NULL;
+	return w->tick ? 0 : -err->errnum;
+}
+
+int pai_worker_run(const struct pai_worker_config *config, struct pai_err *err)
+{
+	static struct worker worker; /* the process is its own */
+	struct worker *w = &worker;
+	int r;
+
+	*w = (struct worker){.config = *config, .signal_fd = -1};
+	(void)pthread_mutex_init(&w->lock, NULL);
+	(void)prctl(PR_SET_NAME, "pai-worker");
+	r = set_up(w, err);
+	r = r < 0 ? r : pai_loop_run(w->loop, err);
+	/* Channels that are being opened go with the process. */
+	pai_link_end_free(w->end);
+	return r;
+}

@@ -1,0 +1,452 @@
+/*
+ * A link to a real worker: relays are processes whose stdio is a socket (or pipes), the sandbox is
+ * the local provider's, commands run through an exec channel. Prints one line a test.
+ *
+ *   integration-link_worker HELPER
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "providers/base/clock.h"
+#include "providers/base/pool.h"
+#include "providers/helper/exec_line.h"
+#include "providers/helper/link.h"
+#include "providers/provider.h"
+
+#define STREAM_BYTES (100u << 20)
+#define STREAM "seq 1 20000000 | head -c 104857600"
+#define WITHIN_MS 30000
+#define KILLS 5
+
+struct world {
+	const char *helper;
+	char root[160];
+	char client[32];
+	bool pipes, container;
+	struct pai_provider *provider;
+	struct pai_sandbox *sandbox;
+	struct pai_pool *pool;
+	struct pai_link *link;
+	atomic_int relay; /* pid of the newest */
+	atomic_uint freed;
+};
+
+static int failures;
+
+static void tell(bool ok, const char *name, const char *why)
+{
+	(void)printf("%s %s%s%s\n", ok ? "ok" : "not ok", name, ok ? "" : ": ", ok ? "" : why);
+	(void)fflush(stdout);
+	failures += !ok;
+}
+
+static _Noreturn void die(const char *what, const struct pai_err *err)
+{
+	(void)printf("not ok link_worker: %s: %s\n", what, err ? err->msg : "");
+	(void)fflush(stdout);
+	_exit(1);
+}
+
+static struct pai_call within(void)
+{
+	return (struct pai_call){.deadline_ms = pai_deadline_in(WITHIN_MS)};
+}
+
+/* --- relays --- */
+
+static int spawn_relay(struct world *w, int fd, pid_t *pid)
+{
+	char command[512];
+	const char *const argv[] = {"sh", "-c", command, NULL};
+	posix_spawn_file_actions_t actions;
+	int r;
+
+	(void)snprintf(command, sizeof(command), "%s%s serve --root %s --client %s%s%s",
+	    w->pipes ? "cat | " : "exec ", w->helper, w->root, w->client,
+	    w->container ? " --make-root --container" : " -o host_commands",
+	    w->pipes ? " | cat" : "");
+	(void)posix_spawn_file_actions_init(&actions);
+	(void)posix_spawn_file_actions_adddup2(&actions, fd, 0);
+	(void)posix_spawn_file_actions_adddup2(&actions, fd, 1);
+	r = posix_spawn(pid, "/bin/sh", &actions, NULL, (char *const *)(uintptr_t)argv, environ);
+	(void)posix_spawn_file_actions_destroy(&actions);
+	return r;
+}
+
+static int open_transport(void *arg, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	struct world *w = arg;
+	int fds[2];
+	pid_t pid;
+	int r;
+
+	(void)call;
+	while (waitpid(-1, NULL, WNOHANG) > 0) {
+	}
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) {
+		return pai_err_sys(err, "socketpair");
+	}
+	r = spawn_relay(w, fds[1], &pid);
+	(void)close(fds[1]);
+	if (r != 0) {
+		(void)close(fds[0]);
+		return pai_err_errno(err, r, "spawn");
+	}
+	atomic_store(&w->relay, pid);
+	*ret_fd = fds[0];
+	return 0;
+}
+
+static void on_freed(void *arg)
+{
+	struct world *w = arg;
+
+	(void)atomic_fetch_add(&w->freed, 1);
+}
+
+static void connect_link(struct world *w)
+{
+	const struct pai_call call = within();
+	struct pai_err err = PAI_ERR_INIT;
+	const struct pai_link_config c = {
+	    .open = open_transport,
+	    .arg = w,
+	    .pool = w->pool,
+	    .client = w->client,
+	    .silence_ms = 3000,
+	    .grace_ms = 10000,
+	    .freed = on_freed,
+	};
+
+	if (pai_link_new(&c, &call, &w->link, &err) < 0) {
+		die("link", &err);
+	}
+}
+
+static void close_link(struct world *w)
+{
+	unsigned before = atomic_load(&w->freed);
+
+	pai_link_unref(w->link);
+	w->link = NULL;
+	for (int i = 0; i < WITHIN_MS && atomic_load(&w->freed) == before; i++) {
+		(void)poll(NULL, 0, 1);
+	}
+	if (atomic_load(&w->freed) == before) {
+		die("a link is not freed", NULL);
+	}
+}
+
+static struct pai_exec_line *open_line(struct world *w)
+{
+	static uint64_t epoch;
+	const struct pai_call call = within();
+	struct pai_exec_line *l = NULL;
+	struct pai_err err = PAI_ERR_INIT;
+	int fd = -1;
+
+	if (pai_link_channel(w->link, PAI_CHANNEL_EXEC,
+		w->container ? "" : pai_sandbox_id(w->sandbox), &call, &fd, &err) < 0 ||
+	    pai_exec_line_new(fd, w->client, ++epoch, &call, &l, &err) < 0) {
+		die("exec line", &err);
+	}
+	return l;
+}
+
+/* --- workers --- */
+
+static bool is_worker(const char *pid, const char *root)
+{
+	char path[300];
+	char text[4096];
+	ssize_t n;
+	int fd;
+	bool found = false;
+
+	(void)snprintf(path, sizeof(path), "/proc/%s/comm", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+	pai_auto_fd_p(&fd);
+	if (n < 10 || memcmp(text, "pai-worker", 10) != 0) {
+		return false;
+	}
+	(void)snprintf(path, sizeof(path), "/proc/%s/cmdline", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+	pai_auto_fd_p(&fd);
+	if (n > 0) {
+		found = memmem(text, (size_t)n, root, strlen(root) + 1) != NULL;
+	}
+	return found;
+}
+
+/* 0: none. */
+static pid_t worker_of(const char *root)
+{
+	pai_auto_dir DIR *dir = opendir("/proc");
+	struct dirent *e;
+
+	while (dir && (e = readdir(dir)) != NULL) {
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && is_worker(e->d_name, root)) {
+			return (pid_t)strtol(e->d_name, NULL, 10);
+		}
+	}
+	return 0;
+}
+
+static bool worker_ends(const char *root, int within_ms)
+{
+	for (int i = 0; i < within_ms / 10; i++) {
+		if (worker_of(root) == 0) {
+			return true;
+		}
+		(void)poll(NULL, 0, 10);
+	}
+	return false;
+}
+
+/* --- the stream: `seq` writes what is told again here --- */
+
+struct expected {
+	uint64_t number;
+	char text[24];
+	size_t len, at;
+};
+
+static bool next_bytes(struct expected *x, const char *data, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (x->at == x->len) {
+			x->len = (size_t)snprintf(
+			    x->text, sizeof(x->text), "%llu\n", (unsigned long long)++x->number);
+			x->at = 0;
+		}
+		if (data[i] != x->text[x->at++]) {
+			return false;
+		}
+	}
+	return true;
+}
+
+struct stream {
+	struct world *w;
+	struct expected expected;
+	uint64_t bytes;
+	unsigned kills;
+	bool exact;
+};
+
+/* On the calling thread of pai_exec_run(). */
+static void on_output(void *arg, enum pai_stream which, const char *data, size_t len)
+{
+	struct stream *s = arg;
+
+	s->exact = s->exact && which == PAI_STDOUT && next_bytes(&s->expected, data, len);
+	s->bytes += len;
+	if (s->kills < KILLS &&
+	    s->bytes > (uint64_t)(s->kills + 1) * (STREAM_BYTES / (KILLS + 1))) {
+		s->kills++;
+		(void)kill(atomic_load(&s->w->relay), SIGKILL);
+	}
+}
+
+/* --- tests --- */
+
+static void run_echo(struct world *w, const char *name)
+{
+	struct pai_exec_line *l = open_line(w);
+	const struct pai_call call = within();
+	const struct pai_run_input input = {.command = "echo hello; echo there >&2; exit 3",
+	    .cwd = w->container ? "/" : "/workspace"};
+	pai_auto_run_result struct pai_run_result got = {0};
+	struct pai_err err = PAI_ERR_INIT;
+	int r = pai_exec_run(l, &input, &call, &got, &err);
+
+	tell(r == 0 && got.exit_code == 3 && strcmp(got.out, "hello\n") == 0 &&
+		 strcmp(got.err, "there\n") == 0,
+	    name, r < 0 ? err.msg : got.err);
+	pai_exec_line_unref(l);
+}
+
+static void run_stream(struct world *w)
+{
+	struct pai_exec_line *l = open_line(w);
+	struct stream s = {.w = w, .exact = true};
+	const struct pai_call call = {.deadline_ms = pai_deadline_in(120000)};
+	const struct pai_run_input input = {.command = STREAM,
+	    .cwd = "/workspace",
+	    .max_output_bytes = PAI_OUTPUT_UNLIMITED,
+	    .no_capture = true,
+	    .on_output = on_output,
+	    .on_output_arg = &s};
+	pai_auto_run_result struct pai_run_result got = {0};
+	struct pai_link_status status;
+	struct pai_err err = PAI_ERR_INIT;
+	char why[512];
+	int r = pai_exec_run(l, &input, &call, &got, &err);
+
+	pai_link_status(w->link, &status);
+	(void)snprintf(why, sizeof(why), "%s, %llu bytes, %s, %u kills, %llu transports", err.msg,
+	    (unsigned long long)s.bytes, s.exact ? "exact" : "not exact", s.kills,
+	    (unsigned long long)status.attaches);
+	tell(r == 0 && s.exact && s.bytes == STREAM_BYTES && s.kills == KILLS &&
+		 status.attaches == 1 + KILLS,
+	    "100 MiB of output are exact while relays are killed", why);
+	pai_exec_line_unref(l);
+}
+
+static void on_go(void *arg, enum pai_stream which, const char *data, size_t len)
+{
+	const struct world *w = arg;
+
+	(void)which;
+	(void)data;
+	(void)len;
+	(void)kill(worker_of(w->root), SIGKILL);
+}
+
+static void kill_worker(struct world *w)
+{
+	struct pai_exec_line *l = open_line(w);
+	const struct pai_call call = within();
+	const struct pai_run_input input = {.command = "echo go; sleep 20",
+	    .cwd = "/workspace",
+	    .on_output = on_go,
+	    .on_output_arg = w};
+	pai_auto_run_result struct pai_run_result got = {0};
+	struct pai_err err = PAI_ERR_INIT;
+	int r = pai_exec_run(l, &input, &call, &got, &err);
+
+	tell(r < 0 && err.code == PAI_E_UNAVAILABLE && !err.retryable,
+	    "a command whose worker is killed is lost", r == 0 ? "it ended" : err.msg);
+	pai_exec_line_unref(l);
+	for (int i = 0; i < 5000 && pai_link_alive(w->link); i++) {
+		(void)poll(NULL, 0, 1);
+	}
+	tell(!pai_link_alive(w->link), "the link ends with its worker", "it lives");
+	close_link(w);
+	connect_link(w);
+	run_echo(w, "the next link starts another worker");
+}
+
+static void end_worker(struct world *w)
+{
+	pid_t worker = worker_of(w->root);
+
+	tell(worker > 0, "a worker runs", "there is none");
+	close_link(w);
+	tell(worker_ends(w->root, 5000), "the worker ends after the farewell", "it runs");
+	connect_link(w);
+	(void)kill(worker_of(w->root), SIGTERM);
+	tell(worker_ends(w->root, 5000), "the worker ends on SIGTERM", "it runs");
+	close_link(w);
+}
+
+static void refused(struct world *w)
+{
+	const struct pai_call call = within();
+	struct pai_err err = PAI_ERR_INIT;
+	int fd = -1;
+	int r;
+
+	connect_link(w);
+	r = pai_link_channel(w->link, PAI_CHANNEL_EXEC, "nobody", &call, &fd, &err);
+	tell(r < 0 && err.code == PAI_E_NOT_FOUND && fd == -1,
+	    "a sandbox that isn't there is not found", err.msg);
+	close_link(w);
+}
+
+static void make_sandbox(struct world *w)
+{
+	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
+	const struct pai_create_input input = {.network = {.access = PAI_NETWORK_FULL}};
+	const struct pai_call call = within();
+	struct pai_err err = PAI_ERR_INIT;
+
+	if (pai_strmap_set(&options, "root", w->root) < 0 ||
+	    pai_strmap_set(&options, "host_commands", "yes") < 0 ||
+	    pai_provider_open("local", &options, &w->provider, &err) < 0 ||
+	    pai_provider_create(w->provider, &input, &call, &w->sandbox, &err) < 0) {
+		die("sandbox", &err);
+	}
+}
+
+static void remove_root(struct world *w)
+{
+	char command[300];
+	const struct pai_call call = within();
+	struct pai_err err = PAI_ERR_INIT;
+
+	connect_link(w);
+	if (w->sandbox && pai_sandbox_kill(w->sandbox, &call, &err) < 0) {
+		die("kill", &err);
+	}
+	(void)snprintf(command, sizeof(command), "rm -rf %s", w->root);
+	if (system(command) != 0) {
+		die("rm", NULL);
+	}
+	tell(worker_ends(w->root, 5000), "the worker ends with its root", "it runs");
+	close_link(w);
+}
+
+static void container(const struct world *of)
+{
+	struct world w = {.helper = of->helper, .pool = of->pool, .container = true};
+	char command[400];
+
+	(void)snprintf(w.root, sizeof(w.root), "%.150s-box", of->root);
+	(void)snprintf(w.client, sizeof(w.client), "boxed");
+	connect_link(&w);
+	run_echo(&w, "commands run in a container's own supervisor");
+	close_link(&w);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", w.root);
+	if (system(command) != 0) {
+		die("rm", NULL);
+	}
+	tell(worker_ends(w.root, 5000), "the container's worker ends", "it runs");
+}
+
+int main(int argc, char **argv)
+{
+	static struct world w = {.client = "test"};
+	const char *tmp = getenv("PAI_TMP");
+
+	if (argc != 2) {
+		return 2;
+	}
+	w.helper = argv[1];
+	(void)snprintf(w.root, sizeof(w.root), "%.140s/root", tmp ? tmp : "/tmp/pai-link-worker");
+	w.pool = pai_pool_new("test", 4, 64);
+	make_sandbox(&w);
+	connect_link(&w);
+	run_echo(&w, "a command through a socket");
+	run_stream(&w);
+	kill_worker(&w);
+	end_worker(&w);
+	refused(&w);
+	w.pipes = true;
+	connect_link(&w);
+	run_echo(&w, "a command through pipes");
+	close_link(&w);
+	w.pipes = false;
+	container(&w);
+	remove_root(&w);
+	pai_sandbox_free(w.sandbox);
+	pai_provider_free(w.provider);
+	pai_pool_free(w.pool);
+	while (waitpid(-1, NULL, WNOHANG) > 0) {
+	}
+	return failures > 0;
+}
