@@ -135,16 +135,12 @@ static int open_parent(struct pai_posix *ws, const struct pai_ws_req *req, struc
 int pai_posix_unlink(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
-	pai_auto_node struct pai_node child = PAI_NODE_INIT;
 	int error = open_parent(ws, req, &dir);
+	struct statx stx;
 
 	if (error == 0) {
-		/* Held, so that its link count can be told after it has lost its name. */
-		error = pai_posix_child(dir.fd, req->name, &child.fd);
-	}
-	if (error == 0 && req->expect.ino) {
-		error = pai_posix_statx(child.fd, "", &child.stx);
-		error = error ? error : check_expected(&child.stx, &req->expect);
+		error = pai_posix_statx(dir.fd, req->name, &stx);
+		error = error ? error : check_expected(&stx, &req->expect);
 	}
 	if (error) {
 		return error;
@@ -152,11 +148,9 @@ int pai_posix_unlink(struct pai_posix *ws, struct pai_ws_req *req)
 	if (unlinkat(dir.fd, req->name, 0) < 0) {
 		return errno;
 	}
-	error = pai_posix_statx(child.fd, "", &child.stx);
-	if (error == 0) {
-		pai_posix_fill_fd(ws, -1, &child.stx, &req->attr);
-	}
-	return error;
+	stx.stx_nlink -= stx.stx_nlink > 0;
+	pai_posix_fill_fd(ws, -1, &stx, &req->attr);
+	return 0;
 }
 
 int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)

@@ -61,16 +61,16 @@ enum pai_ws_op {
 	PAI_WS_SYMLINK,  /* at (dir), name, in.target -> attr */
 	PAI_WS_MKNOD,    /* at, name, in.make (mode with type, rdev) -> attr */
 	PAI_WS_MKDIR,    /* at, name, in.make -> attr */
-	PAI_WS_UNLINK,  /* at, name, expect (identity of the child, ino 0: any) -> attr of the child
-			   after, nlink 0  when it was the last */
-	PAI_WS_RMDIR,   /* at, name */
-	PAI_WS_RENAME,  /* at, name, to (dir), to_name, flags (RENAME_*) -> attr of what moved */
-	PAI_WS_LINK,    /* at (the file) | handle (TMPFILE's), to (dir), to_name -> attr */
-	PAI_WS_OPEN,    /* at | handle (opens anew what has no name left), flags (O_*), to.id
-			   (optional: of the directory that holds `at`), in.open -> out.handle, attr,
-			   out.open_flags */
-	PAI_WS_CREATE,  /* at (dir), name, flags, in.make -> out.handle, attr, out.open_flags,
-			   out.created */
+	PAI_WS_UNLINK, /* at, name, expect (identity of the child, ino 0: any) -> attr of the child,
+			  nlink 0 when it was the last of those there were a moment before */
+	PAI_WS_RMDIR,  /* at, name */
+	PAI_WS_RENAME, /* at, name, to (dir), to_name, flags (RENAME_*) -> attr of what moved */
+	PAI_WS_LINK,   /* at (the file) | handle (TMPFILE's), to (dir), to_name -> attr */
+	PAI_WS_OPEN,   /* at | handle (opens anew what has no name left), flags (O_*), to.id
+			  (optional: of the directory that holds `at`), in.open -> out.handle, attr,
+			  out.open_flags */
+	PAI_WS_CREATE, /* at (dir), name, flags, in.make -> out.handle, attr, out.open_flags,
+			  out.created */
 	PAI_WS_TMPFILE, /* at (dir), flags, in.make -> out.handle, attr */
 	PAI_WS_READ,    /* handle, in.io -> in.io.data is filled, out.len */
 	PAI_WS_WRITE, /* handle, in.io, flags (O_APPEND: at the end, whatever io.offset) -> out.len,
