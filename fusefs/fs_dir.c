@@ -204,7 +204,7 @@ static bool put_entry(struct filling *f, const struct pai_ws_entry *entry)
 		e.attr.st_mode = (mode_t)entry->d_type << 12;
 		e.attr.st_ino = entry->attr.id.ino ^ ((uint64_t)c->session->tag << 32);
 	}
-	if (c->plus && !n) {
+	if (c->plus && !n && !entry->is_skipped) {
 		return true; /* it went away in between */
 	}
 	if (put(f, entry->name, &e, (off_t)entry->cookie + DOTS)) {
@@ -283,6 +283,21 @@ static void finish_readdir(struct fs_call *c)
 	fs_call_done(c);
 }
 
+/* Nothing new would be told of it: whoever looked at the names one by one and then lists them (git
+ * status) is spared a second look at each. Reading a file makes its access time worth asking. */
+static bool is_told(const struct pai_ws_req *req, const char *name)
+{
+	const struct fs_call *c = (const struct fs_call *)req;
+	const struct fs_node *n;
+	bool is_told;
+
+	pthread_mutex_lock(&c->fs->lock);
+	n = fs_node_by_name_locked(c->fs, c->node, name);
+	is_told = n && (n->flags & (FS_NODE_TOLD | FS_NODE_PAGES)) == FS_NODE_TOLD;
+	pthread_mutex_unlock(&c->fs->lock);
+	return is_told;
+}
+
 static void start_readdir(struct fs_call *c)
 {
 	size_t least = c->plus ? PLUS_ENTRY_MIN : ENTRY_MIN;
@@ -303,6 +318,7 @@ static void start_readdir(struct fs_call *c)
 	c->ws.in.list.cookie = c->offset > DOTS ? (uint64_t)c->offset - DOTS : 0;
 	c->ws.in.list.max = c->size / least + 1;
 	c->ws.in.list.names_only = false;
+	c->ws.in.list.skips = c->plus ? is_told : NULL;
 	if (c->ws.in.list.cookie == 0) {
 		pthread_mutex_lock(&c->fs->lock);
 		c->handle->is_stale = false; /* the server reads it anew */

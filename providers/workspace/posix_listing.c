@@ -221,7 +221,9 @@ int pai_posix_readdir(struct pai_posix *ws, struct pai_ws_req *req)
 	for (size_t i = 0; error == 0 && !req->in.list.names_only && i < req->out.count; i++) {
 		struct pai_ws_entry *e = &req->out.entries[i];
 
-		e->has_attr = pai_posix_stat_at(ws, h->fd, e->name, &e->attr) == 0;
+		e->is_skipped = req->in.list.skips && req->in.list.skips(req, e->name);
+		e->has_attr =
+		    !e->is_skipped && pai_posix_stat_at(ws, h->fd, e->name, &e->attr) == 0;
 	}
 	pai_handles_put(&ws->handles, h);
 	return error;

@@ -143,7 +143,8 @@ enum pai_ws_open_flags {
 struct pai_ws_entry {
 	const char *name; /* into the request's own memory, valid until pai_ws_req_fini() */
 	uint64_t cookie;  /* what continues after this entry */
-	bool has_attr;    /* false: it went away in between, or in.list.names_only */
+	bool has_attr;    /* false: it went away in between, in.list.names_only, or is_skipped */
+	bool is_skipped;  /* as in.list.skips wished */
 	uint8_t d_type;
 	struct pai_ws_attr attr;
 };
@@ -197,6 +198,9 @@ struct pai_ws_req {
 			uint64_t cookie;
 			size_t max; /* entries */
 			bool names_only;
+			/* Whose attributes aren't wanted; NULL: all are. Under no lock of the
+			 * server; one out of this process gives them all the same. */
+			bool (*skips)(const struct pai_ws_req *req, const char *name);
 		} list;
 		struct {
 			struct pai_ws_entry *entries; /* the client's, and their names */

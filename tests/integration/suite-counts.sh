@@ -82,6 +82,22 @@ check("ls-l-looks-nothing-up", {k: v for k, v in cost[0].items() if k in ("looku
       {"getattr": 2})
 check("third-ls-lists-nothing", counted(lambda: quiet("ls", "-l", "wide"))[0],
       {"opendir": 1, "release": 1, "getxattr": 2, "getattr": 1})
+# What was looked up by name is listed without a second look, and shown as it is all the same.
+shutil.copytree(f"{box}/files", f"{box}/known")
+sync()
+for i in range(N):
+    os.stat(f"known/{i}")
+os.truncate(f"{box}/known/7", 7)
+sync()
+sizes = {}
+cost = counted(lambda: sizes.update((int(e.name), e.stat().st_size) for e in os.scandir("known")))
+check("known-names-are-listed-without-a-look",
+      {k: v for k, v in cost[0].items() if k in ("lookup", "getattr")}, {"getattr": 1})
+if sizes != {i: 7 if i == 7 else 1000 for i in range(N)}:
+    bad = 1
+    print(f"not ok known-names-are-shown-as-they-are: {len(sizes)} entries, 7 has {sizes.get(7)}")
+else:
+    print("ok known-names-are-shown-as-they-are")
 xattrs = ("getxattr", "listxattr", "setxattr", "removexattr")
 only = lambda cost: {k: v for k, v in cost[1].items() if k in xattrs}
 check("ls-l-forwards-no-xattr", only(cost), {})

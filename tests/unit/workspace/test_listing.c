@@ -136,3 +136,33 @@ Test(listing, entry_that_vanished_has_no_attributes)
 	cr_assert(list.out.end);
 	pai_ws_req_fini(&list);
 }
+
+static bool skips_odd(const struct pai_ws_req *req, const char *name)
+{
+	(void)req;
+	return strtoul(name + 1, NULL, 10) % 2;
+}
+
+Test(listing, skips_whose_attributes_are_not_wanted)
+{
+	struct pai_ws_req open = {.op = PAI_WS_OPENDIR, .at = ROOT};
+	struct pai_ws_req req = {.op = PAI_WS_READDIR, .in.list = {.max = 100, .skips = skips_odd}};
+	char name[16];
+
+	for (int i = 0; i < 10; i++) {
+		(void)snprintf(name, sizeof(name), "f%d", i);
+		put_file(&f, name, "");
+	}
+	cr_assert_eq(run(&f, &open), 0);
+	req.handle = open.out.handle;
+	cr_assert_eq(run(&f, &req), 0);
+	cr_assert_eq(req.out.count, 10);
+	for (size_t i = 0; i < req.out.count; i++) {
+		const struct pai_ws_entry *e = &req.out.entries[i];
+
+		cr_assert_eq(e->is_skipped, skips_odd(&req, e->name));
+		cr_assert_eq(e->has_attr, !e->is_skipped);
+	}
+	pai_ws_req_fini(&req);
+	cr_assert_eq(release(&f, open.out.handle), 0);
+}
