@@ -87,7 +87,7 @@ static void sweep_unfinished(int root_fd, const char *name, const struct pai_cal
 
 	if (fstatat(root_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    (int64_t)(st.st_ctime + UNFINISHED_S) * 1000 < pai_clock_wall_ms()) {
-		(void)pai_local_remove_tree(root_fd, name, call, PAI_ERR_IGNORED());
+		(void)pai_remove_tree(root_fd, name, call, PAI_ERR_IGNORED());
 	}
 }
 
@@ -111,7 +111,7 @@ static int each_id(
 		} else if (strncmp(e->d_name, ".new-", 5) == 0) {
 			sweep_unfinished(root_fd, e->d_name, call);
 		} else if (strncmp(e->d_name, PAI_LOCAL_GONE, sizeof(PAI_LOCAL_GONE) - 1) == 0) {
-			(void)pai_local_remove_tree(root_fd, e->d_name, call, PAI_ERR_IGNORED());
+			(void)pai_remove_tree(root_fd, e->d_name, call, PAI_ERR_IGNORED());
 		}
 	}
 	return r;

@@ -16,9 +16,9 @@
  *
  * A sandbox of an earlier build has `meta.json` and no `meta`: it stays as it is, and is none.
  *
- *   local.c    provider calls        store.c    the layout above      remove.c  hostile trees
- *   sandbox.c  sandbox calls         meta.c     the file `meta`       keys.c    binding keys
- *   files.c    contract file calls   supervise.c, isolate.c  commands
+ *   local.c    provider calls        store.c    the layout above      keys.c    binding keys
+ *   sandbox.c  sandbox calls         meta.c     the file `meta`
+ *   supervise.c, isolate.c  commands
  */
 #ifndef PAI_LOCAL_LOCAL_H
 #define PAI_LOCAL_LOCAL_H
@@ -30,6 +30,8 @@
 #include "providers/base/buf.h"
 #include "providers/helper/exec_line.h"
 #include "providers/provider_ops.h"
+#include "providers/workspace/contract_files.h"
+#include "providers/workspace/remove_tree.h"
 
 #define PAI_LOCAL_ID_MAX 64
 #define PAI_LOCAL_GONE ".gone-"
@@ -62,6 +64,7 @@ struct pai_local_sandbox {
 	char *path; /* ROOT/ID */
 	int dir_fd, nonce_fd, workspace_fd, tmp_fd;
 	struct pai_local_meta meta; /* as it was when opened; deadline_ms under `lock` is newest */
+	struct pai_contract_files files;
 	pthread_mutex_t lock;
 	struct pai_exec_line *line; /* lock; run()'s own */
 };
@@ -132,23 +135,6 @@ enum pai_local_kill_flags {
 };
 int pai_local_kill(
     struct pai_local_sandbox *sb, unsigned flags, const struct pai_call *call, struct pai_err *err);
-
-/* --- remove.c --- */
-
-/* Removes the directory `name` in dirfd and everything below, whatever is in there: never follows a
- * link, never leaves the tree, needs no more than a few descriptors at any depth. Others may remove
- * it too, or still write into it (until the call's end). 0 also when it isn't there. */
-int pai_local_remove_tree(
-    int dirfd, const char *name, const struct pai_call *call, struct pai_err *err);
-
-/* --- files.c --- */
-
-int pai_local_read_file(struct pai_sandbox *sb, const char *path, uint64_t max_bytes,
-    const struct pai_call *call, bool *found, struct pai_buf *ret, struct pai_err *err);
-int pai_local_write_file(struct pai_sandbox *sb, const char *path, const void *data, size_t len,
-    const struct pai_call *call, struct pai_err *err);
-int pai_local_list_dir(struct pai_sandbox *sb, const char *path, const struct pai_call *call,
-    bool *found, struct pai_dir_list *ret, struct pai_err *err);
 
 /* --- supervise.c --- */
 

@@ -81,7 +81,7 @@ int pai_local_bury(int root_fd, const char *id, struct pai_local_fence *f,
 	if (renameat(root_fd, id, root_fd, gone) < 0 && errno != ENOENT) {
 		return pai_err_sys(err, "remove '%s'", id);
 	}
-	return pai_local_remove_tree(root_fd, gone, call, err);
+	return pai_remove_tree(root_fd, gone, call, err);
 }
 
 /* The nonce goes first: from then on nothing that runs in it can end in a success. */
@@ -151,12 +151,33 @@ static int local_host_files(struct pai_sandbox *base, const struct pai_call *cal
 	return 0;
 }
 
+static int local_read_file(struct pai_sandbox *base, const char *path, uint64_t max_bytes,
+    const struct pai_call *call, bool *found, struct pai_buf *ret, struct pai_err *err)
+{
+	return pai_contract_read_file(
+	    &pai_local_sandbox_of(base)->files, path, max_bytes, call, found, ret, err);
+}
+
+static int local_write_file(struct pai_sandbox *base, const char *path, const void *data,
+    size_t len, const struct pai_call *call, struct pai_err *err)
+{
+	return pai_contract_write_file(
+	    &pai_local_sandbox_of(base)->files, path, data, len, call, err);
+}
+
+static int local_list_dir(struct pai_sandbox *base, const char *path, const struct pai_call *call,
+    bool *found, struct pai_dir_list *ret, struct pai_err *err)
+{
+	return pai_contract_list_dir(
+	    &pai_local_sandbox_of(base)->files, path, call, found, ret, err);
+}
+
 const struct pai_sandbox_ops pai_local_sandbox_ops = {
     .free = pai_local_sandbox_free,
     .run = pai_local_run,
-    .read_file = pai_local_read_file,
-    .write_file = pai_local_write_file,
-    .list_dir = pai_local_list_dir,
+    .read_file = local_read_file,
+    .write_file = local_write_file,
+    .list_dir = local_list_dir,
     .keep_alive = local_keep_alive,
     .kill = local_kill,
     .host_files = local_host_files,

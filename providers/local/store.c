@@ -271,7 +271,7 @@ int pai_local_make(int root_fd, const struct pai_create_input *input, int key_fd
 		r = pai_err_sys(err, "rename");
 	}
 	if (r < 0) {
-		(void)pai_local_remove_tree(root_fd, temp, PAI_CALL_UNBOUNDED, PAI_ERR_IGNORED());
+		(void)pai_remove_tree(root_fd, temp, PAI_CALL_UNBOUNDED, PAI_ERR_IGNORED());
 		return r;
 	}
 	(void)snprintf(id, PAI_LOCAL_ID_MAX + 1, "%s", made);
@@ -307,6 +307,11 @@ static int read_nonce(int dir_fd, int *ret_fd, char **ret, struct pai_err *err)
 	return 0;
 }
 
+static int check_alive(void *sb, struct pai_err *err)
+{
+	return pai_local_check_alive(sb, err);
+}
+
 static int open_parts(struct pai_local_sandbox *sb, struct pai_err *err)
 {
 	int r = read_nonce(sb->dir_fd, &sb->nonce_fd, &sb->base.incarnation, err);
@@ -331,6 +336,12 @@ static int open_parts(struct pai_local_sandbox *sb, struct pai_err *err)
 	if (sb->tmp_fd < 0) {
 		return pai_err_sys(err, "tmp");
 	}
+	sb->files = (struct pai_contract_files){
+	    .workspace_fd = sb->workspace_fd,
+	    .tmp_fd = sb->tmp_fd,
+	    .check = check_alive,
+	    .arg = sb,
+	};
 	return 0;
 }
 

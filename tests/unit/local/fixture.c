@@ -38,7 +38,7 @@ void local_tear_down(void)
 {
 	pai_provider_free(local);
 	cr_assert_eq(
-	    pai_local_remove_tree(AT_FDCWD, local_root, PAI_CALL_UNBOUNDED, PAI_ERR_IGNORED()), 0);
+	    pai_remove_tree(AT_FDCWD, local_root, PAI_CALL_UNBOUNDED, PAI_ERR_IGNORED()), 0);
 }
 
 struct pai_sandbox *local_create(const struct pai_create_input *input)

@@ -4,13 +4,15 @@
  * depth. Others may be at the same tree, to remove it or, with a descriptor from before, to write
  * into it: what has gone meanwhile is done, what has come is the next pass's.
  */
+#include "providers/workspace/remove_tree.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "providers/local/local.h"
+#include "providers/base/auto.h"
 
 struct removal {
 	int top_fd;
@@ -105,8 +107,7 @@ static int empty_in_top(struct removal *r, int dirfd, const char *name)
 	return rc < 0 ? rc : remove_one(dirfd, name);
 }
 
-int pai_local_remove_tree(
-    int dirfd, const char *name, const struct pai_call *call, struct pai_err *err)
+int pai_remove_tree(int dirfd, const char *name, const struct pai_call *call, struct pai_err *err)
 {
 	struct removal r = {.next = 0};
 

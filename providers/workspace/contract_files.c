@@ -1,8 +1,10 @@
 /*
- * The contract's file calls. A sandbox path names one of two trees, /workspace and /tmp, and never
+ * A sandbox path names one of two trees, /workspace and /tmp, and never
  * leaves it: openat2 does the walking. What it refuses as leading out may be a link whose text is
  * an absolute sandbox path: that one is replaced by its text and the walk begins again.
  */
+#include "providers/workspace/contract_files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -13,7 +15,6 @@
 #include <sys/syscall.h>
 
 #include "providers/base/path.h"
-#include "providers/local/local.h"
 
 #define LINKS_MAX 40
 #define READ_MAX                                                                                   \
@@ -34,15 +35,16 @@ static int open_beneath(int area_fd, const char *rel, int flags, mode_t mode)
 }
 
 /* The tree a normalised path lies in and the part below; -1: neither. */
-static int area_of(const struct pai_local_sandbox *sb, const char *path, const char **rel)
+static int area_of(const struct pai_contract_files *f, const char *path, const char **rel)
 {
 	*rel = pai_path_in_workspace(path);
 	if (*rel) {
-		return sb->workspace_fd;
+		return f->workspace_fd;
 	}
-	if (strncmp(path, "/tmp", 4) == 0 && (path[4] == '/' || path[4] == '\0')) {
+	if (f->tmp_fd >= 0 && strncmp(path, "/tmp", 4) == 0 &&
+	    (path[4] == '/' || path[4] == '\0')) {
 		*rel = path + 4 + (path[4] == '/');
-		return sb->tmp_fd;
+		return f->tmp_fd;
 	}
 	return -1;
 }
@@ -86,7 +88,7 @@ static int expand_first_link(int area_fd, const char *rel, char **ret, struct pa
 
 /* An open that leads to a link's target inside. The descriptor, -ENOENT and the like with err
  * untouched (the caller decides), or a failure with err. */
-static int open_path(const struct pai_local_sandbox *sb, const char *path, int flags, int *ret_fd,
+static int open_path(const struct pai_contract_files *f, const char *path, int flags, int *ret_fd,
     struct pai_err *err)
 {
 	pai_auto_free char *now = strdup(path);
@@ -97,7 +99,7 @@ static int open_path(const struct pai_local_sandbox *sb, const char *path, int f
 	for (int links = 0; links < LINKS_MAX; links++) {
 		pai_auto_free char *next = NULL;
 		const char *rel;
-		int area = area_of(sb, now, &rel);
+		int area = area_of(f, now, &rel);
 		int r;
 
 		if (area < 0) {
@@ -177,20 +179,19 @@ static int fill(int fd, uint64_t max_bytes, const struct pai_call *call, struct 
 	}
 }
 
-int pai_local_read_file(struct pai_sandbox *base, const char *path, uint64_t max_bytes,
+int pai_contract_read_file(const struct pai_contract_files *f, const char *path, uint64_t max_bytes,
     const struct pai_call *call, bool *found, struct pai_buf *ret, struct pai_err *err)
 {
-	struct pai_local_sandbox *sb = pai_local_sandbox_of(base);
 	uint64_t limit = max_bytes == UINT64_MAX ? READ_MAX : max_bytes;
 	pai_auto_fd int path_fd = -1;
 	pai_auto_fd int fd = -1;
 	struct stat st;
-	int r = pai_local_check_alive(sb, err);
+	int r = f->check(f->arg, err);
 
 	if (r < 0) {
 		return r;
 	}
-	r = open_path(sb, path, O_PATH, &path_fd, err);
+	r = open_path(f, path, O_PATH, &path_fd, err);
 	if (r < 0) {
 		if (is_missing(r, err)) {
 			*found = false;
@@ -213,7 +214,7 @@ int pai_local_read_file(struct pai_sandbox *base, const char *path, uint64_t max
 		return pai_err_sys(err, "'%s'", path);
 	}
 	r = fill(fd, limit, call, ret, err);
-	r = r < 0 ? r : pai_local_check_alive(sb, err);
+	r = r < 0 ? r : f->check(f->arg, err);
 	*found = r == 0 ? true : *found;
 	return r;
 }
@@ -249,20 +250,19 @@ static int add_item(struct pai_dir_list *list, const struct dirent *e, int dir_f
 	return 0;
 }
 
-int pai_local_list_dir(struct pai_sandbox *base, const char *path, const struct pai_call *call,
-    bool *found, struct pai_dir_list *ret, struct pai_err *err)
+int pai_contract_list_dir(const struct pai_contract_files *f, const char *path,
+    const struct pai_call *call, bool *found, struct pai_dir_list *ret, struct pai_err *err)
 {
-	struct pai_local_sandbox *sb = pai_local_sandbox_of(base);
 	pai_auto_dir_list struct pai_dir_list list = {0};
 	pai_auto_dir DIR *dir = NULL;
 	struct dirent *e;
 	int fd = -1;
-	int r = pai_local_check_alive(sb, err);
+	int r = f->check(f->arg, err);
 
 	if (r < 0) {
 		return r;
 	}
-	r = open_path(sb, path, O_RDONLY | O_DIRECTORY, &fd, err);
+	r = open_path(f, path, O_RDONLY | O_DIRECTORY, &fd, err);
 	if (is_missing(r, err) && r == -ENOENT) {
 		*found = false;
 		return 0;
@@ -290,7 +290,7 @@ int pai_local_list_dir(struct pai_sandbox *base, const char *path, const struct 
 			return pai_err_no_memory(err);
 		}
 	}
-	r = pai_local_check_alive(sb, err);
+	r = f->check(f->arg, err);
 	if (r < 0) {
 		return r;
 	}
@@ -302,8 +302,33 @@ int pai_local_list_dir(struct pai_sandbox *base, const char *path, const struct 
 
 /* --- writing --- */
 
+struct text {
+	const void *data;
+	size_t len;
+};
+
+/* Root makes files on behalf of the sandbox's user. */
+static int give(const struct pai_contract_files *f, int fd)
+{
+	return !f->has_owner || fchown(fd, f->uid, f->gid) == 0 ? 0 : -errno;
+}
+
+static int make_dir(const struct pai_contract_files *f, int above, const char *name)
+{
+	pai_auto_fd int fd = -1;
+
+	if (mkdirat(above, name, DIR_MODE) < 0) {
+		return errno == EEXIST ? 0 : -errno;
+	}
+	if (!f->has_owner) {
+		return 0;
+	}
+	fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : give(f, fd);
+}
+
 /* From the top: what exists stays, links included; what doesn't is made. */
-static int make_dirs(const struct pai_local_sandbox *sb, const char *dir, struct pai_err *err)
+static int make_dirs(const struct pai_contract_files *f, const char *dir, struct pai_err *err)
 {
 	for (const char *end = dir + 1; *(end - 1) != '\0'; end++) {
 		pai_auto_fd int above = -1;
@@ -317,14 +342,14 @@ static int make_dirs(const struct pai_local_sandbox *sb, const char *dir, struct
 		if (!here) {
 			return pai_err_no_memory(err);
 		}
-		if (area_of(sb, here, &rel) < 0 || *rel == '\0') {
+		if (area_of(f, here, &rel) < 0 || *rel == '\0') {
 			continue; /* the tree itself */
 		}
 		name = strrchr(here, '/');
 		*name++ = '\0';
-		r = open_path(sb, here, O_PATH | O_DIRECTORY, &above, err);
-		if (r == 0 && mkdirat(above, name, DIR_MODE) < 0 && errno != EEXIST) {
-			r = -errno;
+		r = open_path(f, here, O_PATH | O_DIRECTORY, &above, err);
+		if (r == 0) {
+			r = make_dir(f, above, name);
 		}
 		if (r < 0) {
 			return r;
@@ -335,7 +360,7 @@ static int make_dirs(const struct pai_local_sandbox *sb, const char *dir, struct
 
 /* The directory that holds `path`, made with its parents where missing; *ret_name points into
  * path. */
-static int open_parent(const struct pai_local_sandbox *sb, const char *path, int *ret_fd,
+static int open_parent(const struct pai_contract_files *f, const char *path, int *ret_fd,
     const char **ret_name, struct pai_err *err)
 {
 	pai_auto_free char *dir = strdup(path);
@@ -349,18 +374,18 @@ static int open_parent(const struct pai_local_sandbox *sb, const char *path, int
 	slash = strrchr(dir, '/');
 	*ret_name = path + (slash - dir) + 1;
 	*slash = '\0';
-	r = open_path(sb, dir, O_PATH | O_DIRECTORY, ret_fd, err);
+	r = open_path(f, dir, O_PATH | O_DIRECTORY, ret_fd, err);
 	if (r != -ENOENT || err->code != PAI_OK) {
 		return r < 0 ? file_error(r, path, err) : 0;
 	}
-	r = make_dirs(sb, dir, err);
-	r = r < 0 ? r : open_path(sb, dir, O_PATH | O_DIRECTORY, ret_fd, err);
+	r = make_dirs(f, dir, err);
+	r = r < 0 ? r : open_path(f, dir, O_PATH | O_DIRECTORY, ret_fd, err);
 	return r < 0 ? file_error(r, path, err) : 0;
 }
 
 /* Where a write to `path` goes: a link at its end is followed inside. */
 static int final_path(
-    const struct pai_local_sandbox *sb, const char *path, char **ret, struct pai_err *err)
+    const struct pai_contract_files *f, const char *path, char **ret, struct pai_err *err)
 {
 	pai_auto_free char *now = strdup(path);
 
@@ -375,12 +400,12 @@ static int final_path(
 		if (!dir) {
 			break;
 		}
-		if (area_of(sb, now, &rel) < 0) {
+		if (area_of(f, now, &rel) < 0) {
 			return outside(now, err);
 		}
 		slash = strrchr(dir, '/');
 		*slash = '\0';
-		if (*rel && open_path(sb, dir, O_PATH | O_DIRECTORY, &fd, err) == 0) {
+		if (*rel && open_path(f, dir, O_PATH | O_DIRECTORY, &fd, err) == 0) {
 			n = readlinkat(fd, slash + 1, text, sizeof(text) - 1);
 		}
 		if (err->code != PAI_OK) {
@@ -434,8 +459,8 @@ static int keep_identity(int fd, const struct stat *old, struct pai_err *err)
 	return fchmod(fd, old->st_mode & 07777) < 0 ? pai_err_sys(err, "keep the mode") : 0;
 }
 
-static int replace(int dir_fd, const char *name, const void *data, size_t len,
-    const struct pai_call *call, struct pai_err *err)
+static int replace(const struct pai_contract_files *f, int dir_fd, const char *name,
+    const struct text *text, const struct pai_call *call, struct pai_err *err)
 {
 	pai_auto_fd int fd = -1;
 	char temp[40];
@@ -454,9 +479,11 @@ static int replace(int dir_fd, const char *name, const void *data, size_t len,
 	if (fd < 0) {
 		return pai_err_sys(err, "create");
 	}
-	r = write_temp(fd, data, len, call, err);
+	r = write_temp(fd, text->data, text->len, call, err);
 	if (r == 0 && exists) {
 		r = keep_identity(fd, &old, err);
+	} else if (r == 0 && give(f, fd) < 0) {
+		r = pai_err_sys(err, "give it to its owner");
 	}
 	if (r == 0 && renameat(dir_fd, temp, dir_fd, name) < 0) {
 		r = pai_err_sys(err, "rename");
@@ -467,33 +494,33 @@ static int replace(int dir_fd, const char *name, const void *data, size_t len,
 	return r;
 }
 
-int pai_local_write_file(struct pai_sandbox *base, const char *path, const void *data, size_t len,
-    const struct pai_call *call, struct pai_err *err)
+int pai_contract_write_file(const struct pai_contract_files *f, const char *path, const void *data,
+    size_t len, const struct pai_call *call, struct pai_err *err)
 {
-	struct pai_local_sandbox *sb = pai_local_sandbox_of(base);
+	const struct text text = {data, len};
 	pai_auto_free char *target = NULL;
 	pai_auto_fd int dir_fd = -1;
 	const char *name = NULL;
 	const char *rel;
-	int r = pai_local_check_alive(sb, err);
+	int r = f->check(f->arg, err);
 
-	r = r < 0 ? r : final_path(sb, path, &target, err);
+	r = r < 0 ? r : final_path(f, path, &target, err);
 	if (r < 0) {
 		return r;
 	}
-	if (area_of(sb, target, &rel) < 0) {
+	if (area_of(f, target, &rel) < 0) {
 		return outside(target, err);
 	}
 	if (*rel == '\0') {
 		return pai_err_set(err, PAI_E_INPUT, "'%s' is a directory", target);
 	}
-	r = open_parent(sb, target, &dir_fd, &name, err);
+	r = open_parent(f, target, &dir_fd, &name, err);
 	if (r < 0) {
 		return r;
 	}
-	r = replace(dir_fd, name, data, len, call, err);
+	r = replace(f, dir_fd, name, &text, call, err);
 	if (r < 0) {
 		return pai_err_wrap(err, "'%s'", path);
 	}
-	return pai_local_check_alive(sb, err);
+	return f->check(f->arg, err);
 }
