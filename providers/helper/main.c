@@ -2,6 +2,8 @@
  * pai-helper: what runs in or around a sandbox on behalf of a daemon; nobody starts it by hand.
  *
  *   pai-helper supervise FD-OPTIONS [--workspace DIR]   the supervisor (supervisor.h)
+ *   pai-helper contain DIR                              process 1 of a container: the supervisor,
+ *                                                       by DIR/nonce, DIR/lease and DIR/sock/
  *   pai-helper launch FILES PROGRAM ARG...              starts PROGRAM in a session of its own as
  *                                                       nobody's child, with the descriptors 0-15
  *                                                       and FILES as its soft limit of open files
@@ -11,11 +13,14 @@
  *                                                       isn't there
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -103,6 +108,38 @@ static int supervise(int argc, char **argv)
 	}
 	if (c.socket_fd < 0 || c.nonce_fd < 0 || optind != argc) {
 		return usage();
+	}
+	if (pai_supervisor_run(&c, &err) < 0) {
+		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
+		return 1;
+	}
+	return 0;
+}
+
+/* As long as the container lives, and it lives as long as this: nothing in it can end process 1. */
+static int contain(int argc, char **argv)
+{
+	struct pai_supervisor_config c = {
+	    .ready_fd = -1, .lock_fd = -1, .env_fd = -1, .env = environ, .stays = true};
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct pai_err err = PAI_ERR_INIT;
+	char nonce[128];
+	char lease[128];
+
+	if (argc != 2 || strlen(argv[1]) > 64) {
+		return usage();
+	}
+	(void)snprintf(nonce, sizeof(nonce), "%s/nonce", argv[1]);
+	(void)snprintf(lease, sizeof(lease), "%s/lease", argv[1]);
+	(void)snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock/sup.sock", argv[1]);
+	(void)unlink(a.sun_path); /* of the container's last run */
+	c.lease = lease;
+	c.nonce_fd = open(nonce, O_RDONLY | O_CLOEXEC);
+	c.socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (c.nonce_fd < 0 || c.socket_fd < 0 ||
+	    bind(c.socket_fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
+		(void)fprintf(stderr, "pai-helper: %s: %m\n", argv[1]);
+		return 1;
 	}
 	if (pai_supervisor_run(&c, &err) < 0) {
 		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
@@ -206,6 +243,9 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "supervise") == 0) {
 		return supervise(argc - 1, argv + 1);
+	}
+	if (strcmp(argv[1], "contain") == 0) {
+		return contain(argc - 1, argv + 1);
 	}
 	if (strcmp(argv[1], "launch") == 0) {
 		return launch(argc - 1, argv + 1);

@@ -1,7 +1,7 @@
 /*
  * Lifetime: the supervisor ends with its sandbox, or when nobody needs it. In a PID namespace it is
  * process 1 and its end kills what is left; elsewhere it kills its descendants itself, all of which
- * are its own by PR_SET_CHILD_SUBREAPER.
+ * are its own by PR_SET_CHILD_SUBREAPER. As process 1 it takes no orders from inside.
  *
  * The idle end must not meet a daemon that is just connecting: connecting happens under a shared
  * lock of a file, the end under the exclusive one, and what had connected before is served.
@@ -64,6 +64,9 @@ static int read_env(struct root *r, struct pai_err *err)
 	size_t count = 0;
 	size_t n = 0;
 
+	if (r->config.env) {
+		return 0;
+	}
 	if (r->config.env_fd >= 0) {
 		if (lseek(r->config.env_fd, 0, SEEK_SET) < 0 ||
 		    pai_buf_fill(&text, r->config.env_fd, err) < 0) {
@@ -154,13 +157,26 @@ static void end_if_nobody_comes(struct root *r)
 	}
 }
 
+/* A lease that can't be read is none: whoever keeps the sandbox looks too. */
+static bool has_expired(const struct root *r)
+{
+	pai_auto_fd int fd = r->config.lease ? open(r->config.lease, O_RDONLY | O_CLOEXEC) : -1;
+	char text[32];
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	long long at_ms;
+
+	text[n > 0 ? n : 0] = '\0';
+	at_ms = strtoll(text, NULL, 10);
+	return at_ms > 0 && pai_clock_wall_ms() >= at_ms;
+}
+
 static void on_tick(void *arg)
 {
 	struct root *r = arg;
 	struct stat st;
 
 	pai_loop_timer_set(r->tick, pai_deadline_in(TICK_MS));
-	if (fstat(r->config.nonce_fd, &st) == 0 && st.st_nlink == 0) {
+	if ((fstat(r->config.nonce_fd, &st) == 0 && st.st_nlink == 0) || has_expired(r)) {
 		end(r);
 		return;
 	}
@@ -169,7 +185,7 @@ static void on_tick(void *arg)
 		r->idle_ticks = 0;
 		return;
 	}
-	if (++r->idle_ticks >= IDLE_TICKS) {
+	if (!r->config.stays && ++r->idle_ticks >= IDLE_TICKS) {
 		end_if_nobody_comes(r);
 	}
 }
@@ -188,7 +204,8 @@ static void on_signal(void *arg, uint32_t events)
 
 	(void)events;
 	while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		if (info.ssi_signo == SIGTERM) {
+		/* A signal from the same process namespace has a sender there. */
+		if (info.ssi_signo == SIGTERM && (getpid() != 1 || info.ssi_pid == 0)) {
 			end(r);
 			return;
 		}
@@ -263,7 +280,7 @@ int pai_supervisor_run(const struct pai_supervisor_config *config, struct pai_er
 	if (rc < 0) {
 		return rc;
 	}
-	r->sv.keeper.base_env = r->env;
+	r->sv.keeper.base_env = r->config.env ? r->config.env : r->env;
 	r->sv.keeper.workspace = config->workspace;
 	return pai_loop_run(r->sv.loop, err);
 }
