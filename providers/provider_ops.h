@@ -79,5 +79,6 @@ struct pai_provider_plugin {
 /* For the registry: built-in providers are plugins that are linked in. */
 extern const struct pai_provider_plugin pai_memory_plugin;
 extern const struct pai_provider_plugin pai_local_plugin;
+extern const struct pai_provider_plugin pai_docker_plugin;
 
 #endif

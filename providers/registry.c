@@ -13,13 +13,14 @@
 #include "providers/provider_ops.h"
 
 static const struct pai_provider_plugin *const builtins[] = {
+    &pai_docker_plugin,
     &pai_local_plugin,
     &pai_memory_plugin,
 };
 
 const char *const *pai_provider_names(void)
 {
-	static const char *const names[] = {"local", "memory", NULL};
+	static const char *const names[] = {"docker", "local", "memory", NULL};
 
 	return names;
 }
@@ -79,7 +80,8 @@ static int find(const char *name, const struct pai_provider_plugin **ret, struct
 	*ret = find_builtin(name);
 	if (!*ret) {
 		return pai_err_set(err, PAI_E_INPUT,
-		    "no provider '%s': expected local, memory, or the path of a shared object "
+		    "no provider '%s': expected docker, local, memory, or the path of a shared "
+		    "object "
 		    "(with a '/')",
 		    name);
 	}

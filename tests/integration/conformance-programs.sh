@@ -36,7 +36,7 @@ expect recipe-replaced 1 "^#   stdout is 'bye" \
 	"$suite" --filter commands/stdout_and_exit_0 --command helloStdout='echo bye' memory
 expect every-case-is-in-the-plan 0 "^1\.\.$((names + 1))\$" "$suite" --filter 'files/*' memory
 
-expect unknown-provider 2 "no provider 'memroy': expected local, memory" "$suite" memroy
+expect unknown-provider 2 "no provider 'memroy': expected docker, local, memory" "$suite" memroy
 expect no-such-object 2 "can't load './nosuch.so'" "$suite" ./nosuch.so
 expect no-plugin 2 "exports no 'pai_provider_plugin'" "$suite" /lib/x86_64-linux-gnu/libm.so.6
 expect wrong-interface 2 'was built for provider interface 42, this program has 1' \

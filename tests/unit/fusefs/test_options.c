@@ -226,7 +226,7 @@ Test(options, command_lines_that_are_wrong)
 	cr_assert_not_null(strstr(err.msg, "one argument too many"));
 	cr_assert_lt(parse(ARGS("memory", "/mnt", "--no-mount"), &o, &err), 0);
 	cr_assert_lt(parse(ARGS("memroy", "/mnt"), &o, &err), 0);
-	cr_assert_not_null(strstr(err.msg, "expected local, memory"));
+	cr_assert_not_null(strstr(err.msg, "expected docker, local, memory"));
 	cr_assert_lt(parse(ARGS("memory", "/mnt", "-x"), &o, &err), 0);
 	cr_assert_not_null(strstr(err.msg, "'-x'"));
 	cr_assert_lt(parse(ARGS("memory", "/mnt", "-o"), &o, &err), 0);

@@ -1,0 +1,479 @@
+#!/usr/bin/env python3
+# timeout 240
+"""A mount over `docker`, with an engine of the test's own: files and commands agree, what is gone is
+told and what stays is not, whoever ends what: the container, the engine, the daemon. And what a
+sandbox leaves in its files gives the host nothing."""
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from hold_world import (BUILD, TMP, Daemon, begin, case, errno_of, finish, get,  # noqa: E402
+                        put, skip, wait_for)
+import docker_world  # noqa: E402
+
+OTHER = docker_world.USER + 1  # another local user
+engine = None
+
+
+def options(name, *more):
+    return [*engine.options.split(","), f"root={TMP}/root-{name}", *more]
+
+
+def daemon(name, *more, **kw):
+    return Daemon("docker", name, *options(name, *more), **kw)
+
+
+def names_of(name):
+    """The containers with files in that daemon's directory."""
+    found = [c for c in engine.containers()
+             if any(m.get("Source", "").startswith(f"{TMP}/root-{name}/") for m in c["Mounts"])]
+    return [(c["Id"], c["Names"][0].lstrip("/"), c["State"]) for c in found]
+
+
+def run(d, *args, **kw):
+    code, out, err, status = d.run(*args, **kw)
+    return code, out.decode(errors="replace"), err.decode(errors="replace"), status
+
+
+# --- it works ---
+
+
+def both_ways(d):
+    os.mkdir(d.top + "/k")
+    code, out, err, status = run(d, "sh", "-c", "id -u; pwd; echo from inside > f; ls -ln f")
+    if code or out.splitlines()[:2] != [str(docker_world.USER), "/workspace"]:
+        return f"{code} {out} {err} {status}"
+    if get(d.top + "/k/f") != b"from inside\n":
+        return "the mount does not have what the sandbox wrote"
+    put(d.top + "/k/g", b"from outside\n")
+    code, out, err, _ = run(d, "cat", "g")
+    return None if (code, out) == (0, "from outside\n") else f"{code} {out} {err}"
+
+
+def shape(d):
+    """What the container can and can't do, as seen from inside."""
+    script = """
+    grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status
+    ls /sys/class/net | tr '\\n' ' '; echo
+    touch /bin/x 2>/dev/null && echo root is writable
+    touch /run/pai/nonce 2>/dev/null && echo nonce is writable
+    rm -f /run/pai/lease 2>/dev/null && echo lease can be removed
+    echo x > /run/pai/pai-helper 2>/dev/null && echo helper is writable
+    mknod /workspace/null c 1 3 2>/dev/null && echo made a device
+    kill -9 1; kill -TERM 1; sleep 0.2
+    touch ~/t /tmp/t && echo home and tmp
+    env | grep -c SECRET_OF_HOST
+    cat /proc/1/comm"""
+    os.environ["SECRET_OF_HOST"] = "1"
+    code, out, err, _ = run(d, "sh", "-c", script)
+    want = ["CapBnd:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
+            "lo", "home and tmp", "0", "pai-supervisor"]
+    got = [line.strip() for line in out.splitlines()]
+    return None if code == 0 and sorted(got) == sorted(want) else f"{code} {out!r} {err}"
+
+
+def many_at_once(d):
+    begun = time.monotonic()
+    procs = [subprocess.Popen(d.run_argv("sh", "-c", f"sleep 0.3; echo {i}"), text=True,
+                              stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) for i in range(10)]
+    outs = [p.communicate(timeout=30)[0].strip() for p in procs]
+    took = time.monotonic() - begun
+    return None if outs == [str(i) for i in range(10)] and took < 15 else f"{outs} in {took:.1f} s"
+
+
+def paused(d):
+    if d.pai("pause", "k").returncode:
+        return "pause failed"
+    if names_of(d.name)[0][2] != "paused":
+        return f"the engine says {names_of(d.name)}"
+    code, out, err, status = run(d, "cat", "g")
+    return None if code == 0 and not status["environmentReset"] else f"{code} {out} {err}"
+
+
+def git_guard(d):
+    repo = d.top + "/k/repo"
+    subprocess.run(["git", "init", "-q", TMP + "/repo"], check=True)
+    with open(TMP + "/repo/.git/config", "a") as f:
+        f.write(f"[core]\n\tfsmonitor = touch {TMP}/ran; false\n")
+    subprocess.run(["cp", "-r", TMP + "/repo", repo], check=True)
+    r = subprocess.run(["git", "-C", repo, "status"], capture_output=True, text=True, timeout=30)
+    if "dubious ownership" not in r.stderr or os.path.exists(TMP + "/ran"):
+        return f"git did not refuse: {r}"
+    if d.pai("trust", "k").returncode:
+        return "pai trust failed"
+    r = subprocess.run(["git", "-C", repo, "-c", "core.fsmonitor=false", "status"],
+                       capture_output=True, text=True, timeout=30)
+    return None if r.returncode == 0 else f"after pai trust: {r.stderr}"
+
+
+# --- what ends it ---
+
+
+def container_stopped(d):
+    """A machine that was switched off: what ran is unknown, what lay there lies there."""
+    (cid, _, _), = names_of(d.name)
+    answer = []
+    thread = threading.Thread(target=lambda: answer.append(run(d, "sh", "-c", "echo up; sleep 30")))
+    thread.start()
+    time.sleep(1)
+    begun = time.monotonic()
+    engine.ask("POST", f"/v1.41/containers/{cid}/kill")
+    thread.join(20)
+    took = time.monotonic() - begun
+    code, out, err, status = answer[0]
+    if code != 125 or status["outcome"] != "unknown" or took > 5:
+        return f"the command that ran: {code} {out} {err} {status} after {took:.1f} s"
+    if get(d.top + "/k/g") != b"from outside\n":
+        return "the files are not there"
+    code, out, err, status = run(d, "cat", "g")
+    if code or out != "from outside\n" or status["environmentReset"]:
+        return f"the next command: {code} {out} {err} {status}"
+    return None if names_of(d.name)[0][0] == cid else "another container"
+
+
+def container_removed(d):
+    """Behind our back: looked at, it is gone; it is not made again by that."""
+    (cid, _, _), = names_of(d.name)
+    with open(d.top + "/k/g", "rb", buffering=0) as f:
+        if engine.remove(cid) != 204:
+            return "not removed"
+        wait_for(lambda: errno_of(os.fstat, f.fileno())[0] == "ESTALE" or
+                 errno_of(os.pread, f.fileno(), 1, 0)[0] == "ESTALE", 5, "ESTALE of an open file")
+    for _ in range(5):
+        errno_of(os.listdir, d.top + "/k")
+        errno_of(os.stat, d.top + "/k/g")
+    if names_of(d.name):
+        return "looking made a container"
+    code, out, err, status = run(d, "ls", "-A")
+    if code or out.strip() or not status["environmentReset"]:
+        return f"the next command: {code} {out!r} {err} {status}"
+    left = [x for x in os.listdir(f"{TMP}/root-{d.name}") if not x.startswith("helper-")]
+    return None if len(left) == 1 and len(names_of(d.name)) == 1 else f"left over: {left}"
+
+
+def removed_under_a_command(d):
+    """It is run again where that can't do harm, or its outcome is unknown: never a success of the
+    first run."""
+    (cid, _, _), = names_of(d.name)
+    answer = []
+    thread = threading.Thread(
+        target=lambda: answer.append(run(d, "sh", "-c", "echo out; test -e again || sleep 30")))
+    thread.start()
+    time.sleep(1)
+    engine.remove(cid)
+    thread.join(20)
+    if not answer:
+        return "the command hangs"
+    code, out, err, status = answer[0]
+    return None if code == 125 and status["outcome"] == "unknown" else f"{code} {out} {err} {status}"
+
+
+def engine_killed(d):
+    """kill -9 of dockerd: files and commands go on; its restart ends the containers."""
+    put(d.top + "/k/h", b"kept\n")
+    code, *_ = run(d, "true")
+    engine.kill()
+    code, out, err, _ = run(d, "cat", "h")
+    if code or out != "kept\n":
+        engine.start()
+        return f"a command while the engine is down: {code} {out} {err}"
+    put(d.top + "/k/i", b"while it was down\n")
+    os.listdir(d.top)
+    code, out, err, status = run(d, "true", key="new")
+    engine.start()
+    if code != 125 or "no Docker engine is running" not in err:
+        return f"a new session while the engine is down: {code} {err}"
+    code, out, err, status = run(d, "cat", "h", "i")
+    if code or out != "kept\nwhile it was down\n" or status["environmentReset"]:
+        return f"after the restart: {code} {out} {err} {status}"
+    (cid, _, _), = names_of(d.name)
+    engine.remove(cid)  # the events are followed again
+    wait_for(lambda: errno_of(os.stat, d.top + "/k/h")[0] in ("ESTALE", "ENOENT"), 10, "the loss")
+    return None
+
+
+def daemon_killed(d):
+    code, *_ = run(d, "sh", "-c", "echo here > j")
+    d.proc.kill()
+    d.proc.wait()
+    subprocess.run(["umount", "-l", d.top], check=False, timeout=20)
+    d.start()
+    code, out, err, status = run(d, "cat", "j")
+    return None if (code, out) == (0, "here\n") and not status["environmentReset"] else \
+        f"{code} {out} {err} {status}"
+
+
+def killed_leaves_nothing(d):
+    for key in ("k", "new"):
+        d.pai("kill", key)
+    if names_of(d.name):
+        return f"containers: {names_of(d.name)}"
+    left = [x for x in os.listdir(f"{TMP}/root-{d.name}") if not x.startswith("helper-")]
+    return f"directories: {left}" if left else None
+
+
+def lease():
+    """The container ends by itself when nobody keeps it."""
+    d = daemon("lease", "ttl=3s", "keepalive_ttl=3s", mount=False)
+    code, out, err, _ = run(d, "true")
+    if code:
+        return f"{code} {out} {err}"
+    code, out, err, _ = run(d, "sleep", "5")  # a command keeps it
+    if code:
+        return f"a command longer than the lease: {code} {out} {err}"
+    d.stop()
+    begun = time.monotonic()
+    wait_for(lambda: not [c for c in names_of("lease") if c[2] == "running"], 10, "its end")
+    took = time.monotonic() - begun
+    d.start()
+    code, out, err, status = run(d, "true")
+    if code or not status["environmentReset"] or took > 8:
+        return f"{code} {err} {status}, it lived {took:.1f} s"
+    d.pai("kill", "k")
+    return None
+
+
+# --- hostile files ---
+
+
+def escapes(d):
+    os.mkdir(d.top + "/hostile")
+    script = f"""
+    ln -s /etc/shadow shadow; ln -s {TMP}/root-{d.name} up; ln -s ../../../../etc/passwd rel
+    mkfifo fifo; mkdir d; ln -s / d/slash
+    cp /bin/busybox suid; chmod 4755 suid; ls -l suid | cut -c1-10
+    nc -lU sock 2>/dev/null & sleep 0.2; mknod dev b 8 0 2>/dev/null && echo device; true"""
+    code, out, err, _ = run(d, "sh", "-c", script, key="hostile")
+    if code or out != "-rwsr-xr-x\n":
+        return f"set-up: {code} {out} {err}"
+    top = d.top + "/hostile"
+    for name in ("shadow", "up/x", "rel", "d/slash/etc/passwd"):
+        if errno_of(get, f"{top}/{name}")[0] == "":
+            return f"'{name}' leads to a file of the host"
+    if stat.S_IMODE(os.lstat(top + "/fifo").st_mode):
+        return "a FIFO that was not made here can be opened"
+    flags = os.statvfs(top).f_flag
+    if not (flags & os.ST_NOSUID and flags & os.ST_NODEV):
+        return "the mount honours set-user-id or devices"
+    # Another local user, on the directories behind the mount.
+    (box,) = [p for p in os.listdir(f"{TMP}/root-{d.name}") if len(p) == 20 and
+              os.path.exists(f"{TMP}/root-{d.name}/{p}/workspace/suid")]
+    r = subprocess.run(["setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups",
+                        f"{TMP}/root-{d.name}/{box}/workspace/suid", "id"], capture_output=True)
+    return None if r.returncode and b"uid" not in r.stdout else f"another user ran it: {r}"
+
+
+def squatted_socket(d):
+    """What the sandbox puts in the place of its supervisor's socket leads nowhere."""
+    seen = []
+    listener = socket.socket(socket.AF_UNIX)
+    os.makedirs(f"{TMP}/root-{d.name}", exist_ok=True)
+    listener.bind(TMP + "/host.sock")
+    os.chmod(TMP + "/host.sock", 0o777)
+    listener.listen()
+    listener.settimeout(0.2)
+    code, out, err, _ = run(d, "sh", "-c",
+                            f"rm /run/pai/sock/sup.sock; ln -s {TMP}/host.sock /run/pai/sock/sup.sock",
+                            key="hostile")
+    if code:
+        return f"set-up: {code} {out} {err}"
+    d.stop()
+    d.start()
+    answer = []
+    thread = threading.Thread(target=lambda: answer.append(run(d, "true", key="hostile")))
+    thread.start()
+    while thread.is_alive():
+        try:
+            seen.append(listener.accept())
+        except OSError:
+            pass
+    listener.close()
+    if seen:
+        return "the daemon talked to a socket of the host"
+    code, _, err, _ = answer[0]
+    if code != 125 or "does not come up" not in err:
+        return f"{code} {err}"
+    d.pai("kill", "hostile")
+    return None
+
+
+def no_space():
+    """A full disk is told, hurts no other session for good, and can be emptied."""
+    root = TMP + "/root-full"
+    os.mkdir(root, 0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "none", root], check=True)
+    try:
+        d = daemon("full")
+        os.mkdir(d.top + "/k")
+        code, *_ = run(d, "sh", "-c", "dd if=/dev/zero of=big bs=1M count=20 2>/dev/null; true")
+        name, took = errno_of(lambda: put(d.top + "/k/f", b"x" * 500000))
+        if name != "ENOSPC" or took > 5:
+            return f"write: {name or 'success'} after {took:.1f} s"
+        os.unlink(d.top + "/k/big")
+        put(d.top + "/k/f", b"x" * 500000)
+        code, out, err, _ = run(d, "wc", "-c", "f")
+        if code or not out.startswith("500000"):
+            return f"{code} {out} {err}"
+        d.pai("kill", "k")
+        d.stop()
+        return None
+    finally:
+        subprocess.run(["umount", "-l", root], check=False)
+
+
+# --- bad input ---
+
+
+class Impostor(threading.Thread):
+    """Answers every request with these bytes."""
+
+    def __init__(self, name, answer):
+        super().__init__(daemon=True)
+        self.path, self.answer = f"{TMP}/{name}.sock", answer
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                c, _ = self.listener.accept()
+                c.settimeout(1)
+                c.recv(65536)
+                c.sendall(self.answer)
+                c.close()
+            except OSError:
+                if self.listener.fileno() < 0:
+                    return
+
+
+def told(what, options_of, want, kind, retryable, user=None):
+    """A command's one line, with its kind."""
+    name = "bad-" + what
+    before = ()
+    if user is not None:
+        home = f"{TMP}/{name}-home"
+        os.mkdir(home, 0o700)
+        os.chown(home, user, user)
+        os.chmod(TMP, 0o711)
+        before = ("setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups", "env",
+                  f"HOME={home}", f"XDG_STATE_HOME={home}", f"XDG_RUNTIME_DIR={home}",
+                  BUILD + "/pai-conformance", "--suite", "provider", "--filter",
+                  "lifecycle/create_gives*", "--in-process")
+        r = subprocess.run([*before, "-o", ",".join(options_of), "docker"], capture_output=True,
+                           text=True, timeout=60, check=False)
+        return None if all(w in r.stdout for w in want) and kind in r.stdout else r.stdout[-600:]
+    d = Daemon("docker", name, *options_of, mount=False)
+    code, _, err, status = run(d, "true")
+    d.stop()
+    lines = [line for line in err.splitlines() if line]
+    e = status["error"]
+    if code != 125 or len(lines) != 1 or any(w not in err for w in want):
+        return f"{code}: {err}"
+    return None if (e["kind"], e["retryable"]) == (kind, retryable) else f"{e}"
+
+
+def wrong_options():
+    for given, want in (("image=x", "uid=N"), ("uid=x", "expected N"), ("socket=rel,uid=1", "absolute"),
+                        ("uid=4242,socket=/" + "x" * 120, "107 bytes"), ("imag=x", "unknown option 'imag'")):
+        r = subprocess.run([BUILD + "/paifs", "docker", "--no-mount", "-f", "-n", "wrong",
+                            "-o", given], capture_output=True, text=True, timeout=20, check=False)
+        if r.returncode == 0 or want not in r.stderr or len(r.stderr.splitlines()) != 1:
+            return f"{given}: {r.returncode} {r.stderr}"
+    return None
+
+
+def taken_name():
+    d = daemon("taken", mount=False)
+    code, *_ = run(d, "true")
+    (cid, name, _), = names_of("taken")
+    d.pai("kill", "k")
+    status, body = engine.ask("POST", f"/v1.41/containers/create?name={name}",
+                              {"Image": engine.image, "Cmd": ["true"]})
+    if status != 201:
+        return f"{status} {body}"
+    code, _, err, status = run(d, "true")
+    engine.remove(name)
+    if code != 125 or "none of ours" not in err or status["error"]["kind"] != "policy-mismatch":
+        return f"{code} {err} {status}"
+    code, _, err, _ = run(d, "true")
+    d.pai("kill", "k")
+    return None if code == 0 else f"after it was removed: {code} {err}"
+
+
+def bad_input():
+    given = dict(o.split("=") for o in engine.options.split(","))
+    base = [f"image={given['image']}", f"uid={given['uid']}", f"root={TMP}/root-bad"]
+    http = b"HTTP/1.1 200 OK\r\n%sContent-Length: 2\r\nConnection: close\r\n\r\nOK"
+    old = Impostor("old", http % b"Api-Version: 1.39\r\n")
+    none = Impostor("none", http % b"")
+    words = Impostor("words", b"SSH-2.0-OpenSSH_9.2\r\n")
+    html = Impostor("html", b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: 6\r\n"
+                            b"Connection: close\r\n\r\n<html>")
+    case("docker bad input: engine down", told, "down",
+         [*base, f"socket={TMP}/nobody.sock"], ["no Docker engine is running here", "ENOENT",
+                                               "start it"], "unavailable", True)
+    case("docker bad input: a stale socket", stale_socket, base)
+    case("docker bad input: socket permission denied", told, "denied",
+         [f"image={given['image']}", f"socket={engine.socket}", f"root={TMP}/bad-denied-home/r"],
+         ["may not use the Docker engine", "join the group"], "unavailable", False, OTHER)
+    case("docker bad input: image missing", told, "image",
+         [f"socket={engine.socket}", "image=no-such-image:1", *base[1:]],
+         ["the engine has no image 'no-such-image:1'", "docker pull", "-o pull"],
+         "policy-mismatch", False)
+    case("docker bad input: no image named", told, "unnamed",
+         [f"socket={engine.socket}", *base[1:]], ["-o image=NAME"], "input", False)
+    case("docker bad input: no such runtime", told, "runtime",
+         [f"socket={engine.socket}", *base, "runtime=nosuch"], ["nosuch"], "policy-mismatch", False)
+    case("docker bad input: API too old", told, "old", [*base, f"socket={old.path}"],
+         ["too old", "1.39", "1.41 is needed"], "unavailable", False)
+    case("docker bad input: no engine", told, "none", [*base, f"socket={none.path}"],
+         ["no Docker engine", "names no API version"], "unavailable", False)
+    case("docker bad input: not HTTP", told, "words", [*base, f"socket={words.path}"],
+         ["no Docker engine at this socket"], "protocol", False)
+    case("docker bad input: not JSON", told, "html", [*base, f"socket={html.path}"],
+         ["the engine's answer"], "protocol", False)
+    case("docker bad input: options", wrong_options)
+    case("docker bad input: a foreign container of the key's name", taken_name)
+
+
+def stale_socket(base):
+    path = TMP + "/stale.sock"
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(path)
+    s.close()
+    return told("stale", [*base, f"socket={path}"],
+                ["no Docker engine is running here", "ECONNREFUSED"], "unavailable", True)
+
+
+def main():
+    global engine
+    begin("docker-life")
+    why = docker_world.why_not()
+    if why:
+        skip("docker-life", why)
+        return 0
+    with docker_world.Engine() as engine:
+        try:
+            d = daemon("life")
+            for fn in (both_ways, shape, many_at_once, paused, git_guard, container_stopped,
+                       container_removed, removed_under_a_command, engine_killed, daemon_killed,
+                       escapes, squatted_socket, killed_leaves_nothing):
+                case("docker " + fn.__name__.replace("_", " "), fn, d)
+            case("docker lease", lease)
+            case("docker no space", no_space)
+            bad_input()
+        finally:
+            status = finish()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
