@@ -36,6 +36,24 @@ for i in $(seq 10); do
 done
 is moved-here-then-changed-there "$wrong" 0
 
+# The sandbox moves `lower` below `upper` and, unseen, away again; the mount moves `upper` into it, for
+# whoever stands there. By what was seen each is below the other.
+cat >into.py <<'END'
+import os, subprocess, sys
+box = sys.argv[1]
+os.makedirs("lower")
+os.mkdir("upper")
+stand = os.open("lower", os.O_RDONLY | os.O_DIRECTORY)
+os.listdir(stand)
+os.rename(box + "/lower", box + "/upper/lower")
+subprocess.run(["pai-exec", "true"], check=True)
+os.listdir("upper/lower")
+os.rename(box + "/upper/lower", box + "/elsewhere")
+os.rename("upper", "upper", dst_dir_fd=stand)
+print(os.listdir(stand), os.listdir("elsewhere/upper"), os.path.exists("upper"))
+END
+is moved-below-each-other "$(timeout 20 python3 into.py "$BOX" 2>&1)" "['upper'] [] False"
+
 # A second name that came and went within one push: nothing tells of what was done by it.
 cat >second.py <<'END'
 import os, sys
