@@ -92,6 +92,8 @@ void pai_posix_fill_fd(
 /* statx of `path` below dir_fd ("": dir_fd itself), links not followed; EXDEV for a mount point. */
 int pai_posix_statx(int dir_fd, const char *path, struct statx *ret);
 struct pai_ws_identity pai_posix_identity(const struct statx *stx);
+/* ESTALE when it is another object; expect->ino 0: any will do. */
+int pai_posix_expect(const struct statx *stx, const struct pai_ws_identity *expect);
 /* Whether a name is one of the extended attributes that are served. */
 bool pai_posix_serves_xattr(const char *name);
 /* A list of names reduced to the served ones; the new length. */

@@ -35,6 +35,13 @@ struct pai_ws_identity pai_posix_identity(const struct statx *stx)
 	};
 }
 
+int pai_posix_expect(const struct statx *stx, const struct pai_ws_identity *expect)
+{
+	struct pai_ws_identity id = pai_posix_identity(stx);
+
+	return !expect->ino || pai_ws_identity_equal(&id, expect) ? 0 : ESTALE;
+}
+
 int pai_posix_statx(int dir_fd, const char *path, struct statx *ret)
 {
 	/* DONT_SYNC: a FUSE mount that lies at this name is not asked, it might be ours. */

@@ -119,13 +119,10 @@ static int open_parent(
 /* A missing file was not meant where an identity was expected. */
 static int check_expected(const struct pai_ws_req *req, int error, const struct statx *stx)
 {
-	struct pai_ws_identity id;
-
-	if (error || !req->at.id.ino) {
+	if (error) {
 		return error == ENOENT && req->at.id.ino ? ESTALE : error;
 	}
-	id = pai_posix_identity(stx);
-	return pai_ws_identity_equal(&id, &req->at.id) ? 0 : ESTALE;
+	return pai_posix_expect(stx, &req->at.id);
 }
 
 /* What was proven before is open already: one look at the name tells that it is the same file.

@@ -118,13 +118,6 @@ int pai_posix_mknod(struct pai_posix *ws, struct pai_ws_req *req)
 
 /* --- removing --- */
 
-static int check_expected(const struct statx *stx, const struct pai_ws_identity *expect)
-{
-	struct pai_ws_identity id = pai_posix_identity(stx);
-
-	return !expect->ino || pai_ws_identity_equal(&id, expect) ? 0 : ESTALE;
-}
-
 static int open_parent(struct pai_posix *ws, const struct pai_ws_req *req, struct pai_node *dir)
 {
 	int error = pai_posix_check_name(req->name);
@@ -140,7 +133,7 @@ int pai_posix_unlink(struct pai_posix *ws, struct pai_ws_req *req)
 
 	if (error == 0) {
 		error = pai_posix_statx(dir.fd, req->name, &stx);
-		error = error ? error : check_expected(&stx, &req->expect);
+		error = error ? error : pai_posix_expect(&stx, &req->expect);
 	}
 	if (error) {
 		return error;
@@ -162,7 +155,7 @@ int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
 
 	if (error == 0) {
 		error = pai_posix_statx(dir.fd, req->name, &stx);
-		error = error ? error : check_expected(&stx, &req->expect);
+		error = error ? error : pai_posix_expect(&stx, &req->expect);
 	}
 	if (error) {
 		return error;
@@ -182,7 +175,7 @@ static int check_source(int dir_fd, const struct pai_ws_req *req)
 	struct statx stx;
 	int error = req->expect.ino ? pai_posix_statx(dir_fd, req->name, &stx) : 0;
 
-	return error || !req->expect.ino ? error : check_expected(&stx, &req->expect);
+	return error || !req->expect.ino ? error : pai_posix_expect(&stx, &req->expect);
 }
 
 int pai_posix_rename(struct pai_posix *ws, struct pai_ws_req *req)
