@@ -461,7 +461,7 @@ void fs_stat(
 uint32_t fs_uid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t uid);
 uint32_t fs_gid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t gid);
 
-/* --- notifier (notify.c) --- */
+/* --- notifier (fs_notify.c) --- */
 
 struct fs_notifier *fs_notifier_new(struct pai_fs *fs);
 int fs_notifier_start(struct fs_notifier *n);

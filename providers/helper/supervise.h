@@ -44,7 +44,7 @@ void pai_helper_line_expire(struct supervisor *sv);
  * frames away, or without memory, is doomed: closed in the next round. */
 struct pai_buf *pai_helper_line_out(struct line *l);
 void pai_helper_line_flush(struct line *l, int put_result);
-/* Whether there is room for data; else the line calls pai_command_resume() when there is. */
+/* Whether there is room for data; else the line calls pai_command_resume_all() when there is. */
 bool pai_helper_line_has_room(const struct line *l);
 /* Its client's id. */
 const char *pai_helper_line_who(const struct line *l);
