@@ -374,6 +374,9 @@ bool pai_link_core_tick(struct pai_link_core *c)
 	} else if (!heard && c->is_daemon) {
 		r = pai_frame_put(&c->control, PAI_MSG_LINK_PING, 0, NULL, 0);
 	}
+	if (!heard && !c->spoke) {
+		pai_link_queue_rest(&c->queue);
+	}
 	c->heard = false;
 	c->spoke = false;
 	/* What is full of questions that nobody takes needs no more. */

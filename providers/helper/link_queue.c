@@ -11,6 +11,7 @@
  * and each answers some that were received, and with those came acknowledgements. */
 #define KEPT_HARD_MAX (PAI_LINK_KEPT_MAX + (4u << 20))
 #define BLOCK_BYTES ((256u << 10) - 4096)
+#define SPARES_MAX 8
 #define DATA_MIN (16u << 10) /* less room than this is not worth a system call */
 
 struct link_block {
@@ -23,18 +24,29 @@ void pai_link_queue_init(struct link_queue *q)
 {
 	*q = (struct link_queue){.first = 1, .at = 1, .next = 1};
 	TAILQ_INIT(&q->blocks);
+	TAILQ_INIT(&q->spares);
+}
+
+static void free_all(struct link_blocks *blocks)
+{
+	struct link_block *b;
+
+	while ((b = TAILQ_FIRST(blocks)) != NULL) {
+		TAILQ_REMOVE(blocks, b, at);
+		free(b);
+	}
 }
 
 void pai_link_queue_fini(struct link_queue *q)
 {
-	struct link_block *b;
+	free_all(&q->blocks);
+	pai_link_queue_rest(q);
+}
 
-	while ((b = TAILQ_FIRST(&q->blocks)) != NULL) {
-		TAILQ_REMOVE(&q->blocks, b, at);
-		free(b);
-	}
-	free(q->spare);
-	q->spare = NULL;
+void pai_link_queue_rest(struct link_queue *q)
+{
+	free_all(&q->spares);
+	q->spare_count = 0;
 }
 
 /* --- putting --- */
@@ -47,8 +59,13 @@ static struct link_block *block_with(struct link_queue *q, size_t room)
 	if (b && BLOCK_BYTES - b->end >= room) {
 		return b;
 	}
-	b = q->spare ? q->spare : malloc(sizeof(*b));
-	q->spare = NULL;
+	b = TAILQ_FIRST(&q->spares);
+	if (b) {
+		TAILQ_REMOVE(&q->spares, b, at);
+		q->spare_count--;
+	} else {
+		b = malloc(sizeof(*b));
+	}
 	if (b) {
 		b->begin = 0;
 		b->end = 0;
@@ -194,8 +211,13 @@ static void drop_empty(struct link_queue *q, struct link_block *b)
 {
 	assert(b != q->at_block);
 	TAILQ_REMOVE(&q->blocks, b, at);
-	free(q->spare);
-	q->spare = b;
+	if (q->spare_count >= SPARES_MAX) {
+		free(b);
+		return;
+	}
+	/* The one that was used last is the one that the processor remembers. */
+	TAILQ_INSERT_HEAD(&q->spares, b, at);
+	q->spare_count++;
 }
 
 /* The frames up to `received`, all of them before the sending position. */

@@ -22,7 +22,7 @@
 
 #include "providers/base/err.h"
 
-#define PAI_LINK_STEP (64u << 10) /* bytes of a data frame of ours: what a small one waits for */
+#define PAI_LINK_STEP (128u << 10) /* bytes of a data frame of ours: what a small one waits for */
 #define PAI_LINK_KEPT_MAX (8u << 20)
 #define PAI_LINK_UNSENT_MAX (256u << 10) /* past it channels wait: what is sent next stays near */
 
@@ -31,7 +31,8 @@ TAILQ_HEAD(link_blocks, link_block);
 
 struct link_queue {
 	struct link_blocks blocks;
-	struct link_block *spare; /* a block's memory costs system calls to have anew */
+	struct link_blocks spares; /* a block's memory costs system calls to have anew */
+	unsigned spare_count;
 	size_t kept, unsent;
 	uint64_t first, at, next, sent;
 	struct link_block *at_block; /* NULL: nothing is unsent */
@@ -40,6 +41,9 @@ struct link_queue {
 };
 void pai_link_queue_init(struct link_queue *q);
 void pai_link_queue_fini(struct link_queue *q);
+
+/* Gives the spares back, when nothing has gone through for a while. */
+void pai_link_queue_rest(struct link_queue *q);
 
 /* Appends a frame. -ENOMEM; -EMSGSIZE: a peer that doesn't acknowledge has let too many gather. */
 int pai_link_queue_put(struct link_queue *q, uint8_t type, uint32_t id, const void *payload,
