@@ -406,9 +406,12 @@ static int attached(struct pai_link *l, struct pai_link_attempt *a)
 {
 	struct pai_view rest = {a->in.data + a->rest, a->in.len - a->rest};
 	uint64_t before = pai_link_core_received(l->core);
+	const struct pai_link_transport t = {.in = a->fd, .out = a->fd, .control = -1};
 	struct timespec now = {0};
-	int r = pai_link_core_attach(l->core, PAI_TAKE_FD(a->fd), a->attached.received, NULL, rest);
+	int r;
 
+	a->fd = -1;
+	r = pai_link_core_attach(l->core, &t, a->attached.received, NULL, rest);
 	if (r < 0) {
 		return r;
 	}

@@ -127,14 +127,21 @@ static int gather_next(const struct pai_link_core *c, struct iovec iov[PIECES])
 	return gather(c, iov);
 }
 
+static ssize_t transport_write(const struct pai_link_transport *t, struct iovec *iov, int n)
+{
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+
+	return t->out_is_pipe ? writev(t->out, iov, n)
+			      : sendmsg(t->out, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static void send_all(struct pai_link_core *c)
 {
 	struct iovec iov[PIECES];
 	int n;
 
-	while (!c->doomed && c->fd >= 0 && (n = gather_next(c, iov)) > 0) {
-		struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-		ssize_t done = sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (!c->doomed && c->t.in >= 0 && (n = gather_next(c, iov)) > 0) {
+		ssize_t done = transport_write(&c->t, iov, n);
 
 		if (done < 0 && errno == EINTR) {
 			continue;
@@ -163,9 +170,14 @@ static void settle(struct pai_link_core *c)
 	if (c->doomed) {
 		return;
 	}
-	if (wait != c->out_armed) {
-		c->out_armed = wait;
-		pai_loop_io_set(c->transport_io, wait ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	if (wait == c->out_armed) {
+		return;
+	}
+	c->out_armed = wait;
+	if (c->out_io) {
+		pai_loop_io_set(c->out_io, wait ? EPOLLOUT : 0);
+	} else {
+		pai_loop_io_set(c->in_io, wait ? EPOLLIN | EPOLLOUT : EPOLLIN);
 	}
 }
 
@@ -176,7 +188,7 @@ void pai_link_core_flush(struct pai_link_core *c, int r)
 		    c, r == -ENOMEM ? "no memory for the link" : "the peer does not acknowledge");
 		return;
 	}
-	if (c->doomed || c->fd < 0) {
+	if (c->doomed || c->t.in < 0) {
 		return;
 	}
 	if (!c->out_armed) {
@@ -276,23 +288,30 @@ static void take_all(struct pai_link_core *c)
 	pai_link_channels_resume(c); /* acknowledgements have come */
 }
 
-static void on_transport(void *arg, uint32_t events)
+static void on_out(void *arg, uint32_t events)
 {
 	struct pai_link_core *c = arg;
-	ssize_t n;
 
-	if (c->doomed) {
-		return;
-	}
-	if (events & EPOLLOUT) {
+	(void)events;
+	if (!c->doomed) {
 		send_all(c);
 		settle(c);
 		pai_link_channels_resume(c);
 	}
+}
+
+static void on_in(void *arg, uint32_t events)
+{
+	struct pai_link_core *c = arg;
+	ssize_t n;
+
+	if (events & EPOLLOUT) {
+		on_out(arg, events);
+	}
 	if (c->doomed || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
 		return;
 	}
-	n = recv(c->fd, c->in.data + c->in.len, IN_BYTES - c->in.len, MSG_DONTWAIT);
+	n = pai_link_transport_read(&c->t, c->in.data + c->in.len, IN_BYTES - c->in.len);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 		return;
 	}
@@ -305,15 +324,45 @@ static void on_transport(void *arg, uint32_t events)
 	take_all(c);
 }
 
+/* Nothing is said there. */
+static void on_control(void *arg, uint32_t events)
+{
+	(void)events;
+	doom_lost(arg, "the transport's relay ended");
+}
+
 /* --- the transport's life --- */
+
+ssize_t pai_link_transport_read(const struct pai_link_transport *t, void *buffer, size_t len)
+{
+	return t->in_is_pipe ? read(t->in, buffer, len) : recv(t->in, buffer, len, MSG_DONTWAIT);
+}
+
+void pai_link_transport_close(struct pai_link_transport *t)
+{
+	pai_auto_fd_p(&t->in);
+	if (t->out != t->in) {
+		pai_auto_fd_p(&t->out);
+	}
+	pai_auto_fd_p(&t->control);
+	*t = (struct pai_link_transport){.in = -1, .out = -1, .control = -1};
+}
+
+static void close_transport(struct pai_link_core *c)
+{
+	pai_loop_io_free(c->in_io);
+	pai_loop_io_free(c->out_io);
+	pai_loop_io_free(c->control_io);
+	c->in_io = NULL;
+	c->out_io = NULL;
+	c->control_io = NULL;
+	pai_link_transport_close(&c->t);
+	c->out_armed = false;
+}
 
 void pai_link_core_detach(struct pai_link_core *c)
 {
-	pai_loop_io_free(c->transport_io);
-	c->transport_io = NULL;
-	pai_auto_fd_p(&c->fd);
-	c->fd = -1;
-	c->out_armed = false;
+	close_transport(c);
 	c->doomed = false;
 	pai_buf_clear(&c->in); /* a frame that was cut */
 	pai_buf_clear(&c->control);
@@ -323,13 +372,34 @@ void pai_link_core_detach(struct pai_link_core *c)
 	pai_loop_timer_set(c->doom, c->broken && !c->told ? pai_clock_ms() : PAI_NO_DEADLINE);
 }
 
-int pai_link_core_attach(struct pai_link_core *c, int take_fd, uint64_t received,
-    const struct pai_buf *first, struct pai_view rest)
+static int watch_transport(struct pai_link_core *c)
+{
+	struct pai_err *ignored = PAI_ERR_IGNORED();
+	const struct pai_link_transport *t = &c->t;
+
+	if (!t->out_is_pipe) {
+		(void)setsockopt(t->out, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
+	}
+	c->in_io = pai_loop_io_new(c->loop, t->in, EPOLLIN, on_in, c, ignored);
+	if (t->out != t->in) {
+		c->out_io = pai_loop_io_new(c->loop, t->out, 0, on_out, c, ignored);
+	}
+	if (t->control >= 0) {
+		c->control_io =
+		    pai_loop_io_new(c->loop, t->control, EPOLLIN, on_control, c, ignored);
+	}
+	return c->in_io && (t->out == t->in || c->out_io) && (t->control < 0 || c->control_io)
+		   ? 0
+		   : -ENOMEM;
+}
+
+int pai_link_core_attach(struct pai_link_core *c, const struct pai_link_transport *take,
+    uint64_t received, const struct pai_buf *first, struct pai_view rest)
 {
 	int r;
 
 	pai_link_core_detach(c);
-	c->fd = take_fd;
+	c->t = *take;
 	if (c->broken) {
 		pai_link_core_detach(c);
 		return -EPROTO;
@@ -340,12 +410,10 @@ int pai_link_core_attach(struct pai_link_core *c, int take_fd, uint64_t received
 		pai_link_core_break(c, "the peer has received what was never sent");
 		return r;
 	}
-	(void)setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
-	c->transport_io =
-	    pai_loop_io_new(c->loop, c->fd, EPOLLIN, on_transport, c, PAI_ERR_IGNORED());
-	r = first ? pai_buf_add(&c->control, first->data, first->len) : 0;
+	r = watch_transport(c);
+	r = r < 0 || !first ? r : pai_buf_add(&c->control, first->data, first->len);
 	r = r ? r : pai_buf_add(&c->in, rest.data, rest.len);
-	if (r < 0 || !c->transport_io) {
+	if (r < 0) {
 		pai_link_core_detach(c);
 		return -ENOMEM;
 	}
@@ -356,7 +424,7 @@ int pai_link_core_attach(struct pai_link_core *c, int take_fd, uint64_t received
 
 bool pai_link_core_attached(const struct pai_link_core *c)
 {
-	return c->fd >= 0 && !c->doomed;
+	return c->t.in >= 0 && !c->doomed;
 }
 
 uint64_t pai_link_core_received(const struct pai_link_core *c)
@@ -392,8 +460,7 @@ void pai_link_core_free(struct pai_link_core *c)
 		return;
 	}
 	pai_link_channels_free(c);
-	pai_loop_io_free(c->transport_io);
-	pai_auto_fd_p(&c->fd);
+	close_transport(c);
 	pai_loop_timer_free(c->doom);
 	pai_buf_fini(&c->in);
 	pai_buf_fini(&c->control);
@@ -413,7 +480,7 @@ struct pai_link_core *pai_link_core_new(
 	c->events = events;
 	c->arg = arg;
 	c->is_daemon = events->opened != NULL;
-	c->fd = -1;
+	c->t = (struct pai_link_transport){.in = -1, .out = -1, .control = -1};
 	c->in.max = IN_BYTES;
 	c->control.max = CONTROL_MAX;
 	pai_link_queue_init(&c->queue);

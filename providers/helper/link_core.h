@@ -49,12 +49,23 @@ void pai_link_core_free(struct pai_link_core *c);
 
 /* --- the transport --- */
 
-/* Takes fd, on which the handshake is done: the peer has received `received` frames, and `rest`
- * came behind it. `first` (a frame, uncounted) is sent before all else. An older transport is gone
- * first. -EPROTO: the peer can't have received so many, `over` follows; -ENOMEM. fd is taken in any
- * case. */
-int pai_link_core_attach(struct pai_link_core *c, int take_fd, uint64_t received,
-    const struct pai_buf *first, struct pai_view rest) PAI_WARN_UNUSED;
+/* Where bytes come from and go to: one stream socket, or two descriptors, sockets or pipes that
+ * don't block. */
+struct pai_link_transport {
+	int in, out; /* may be the same */
+	int control; /* a socket whose hang-up ends the transport too; -1: none */
+	bool in_is_pipe, out_is_pipe;
+};
+void pai_link_transport_close(struct pai_link_transport *t);
+/* As recv() without waiting. */
+ssize_t pai_link_transport_read(const struct pai_link_transport *t, void *buffer, size_t len);
+
+/* Takes a transport on which the handshake is done: the peer has received `received` frames, and
+ * `rest` came behind it. `first` (a frame, uncounted) is sent before all else. An older transport
+ * is gone first. -EPROTO: the peer can't have received so many, `over` follows; -ENOMEM. It is
+ * taken in any case. */
+int pai_link_core_attach(struct pai_link_core *c, const struct pai_link_transport *take,
+    uint64_t received, const struct pai_buf *first, struct pai_view rest) PAI_WARN_UNUSED;
 /* Without an event. */
 void pai_link_core_detach(struct pai_link_core *c);
 bool pai_link_core_attached(const struct pai_link_core *c);

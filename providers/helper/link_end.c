@@ -38,8 +38,8 @@
 struct guest {
 	LIST_ENTRY(guest) at;
 	struct pai_link_end *end;
-	int fd;
-	struct pai_loop_io *io;
+	struct pai_link_transport t;
+	struct pai_loop_io *io, *control_io;
 	struct pai_loop_timer *late;
 	struct pai_buf in;
 };
@@ -289,8 +289,9 @@ static void guest_free(struct guest *g)
 	LIST_REMOVE(g, at);
 	g->end->guest_count--;
 	pai_loop_io_free(g->io);
+	pai_loop_io_free(g->control_io);
 	pai_loop_timer_free(g->late);
-	pai_auto_fd_p(&g->fd);
+	pai_link_transport_close(&g->t);
 	pai_buf_fini(&g->in);
 	free(g);
 }
@@ -320,8 +321,8 @@ static void turn_away(struct guest *g, const struct pai_link_attach *a,
 		(void)snprintf(answer.text, sizeof(answer.text), "%s", text);
 	}
 	if (pai_link_put_attached(&out, &answer) == 0) {
-		/* A fresh socket takes so little. */
-		(void)send(g->fd, out.data, out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		/* A fresh socket or pipe takes so little. */
+		(void)!write(g->t.out, out.data, out.len);
 	}
 	guest_free(g);
 }
@@ -343,7 +344,10 @@ static void attach(
 	answer.link = l->number;
 	answer.received = pai_link_core_received(l->core);
 	r = pai_link_put_attached(&out, &answer);
-	r = r ? r : pai_link_core_attach(l->core, PAI_TAKE_FD(g->fd), a->received, &out, rest);
+	if (r == 0) {
+		r = pai_link_core_attach(l->core, &g->t, a->received, &out, rest);
+		g->t = (struct pai_link_transport){.in = -1, .out = -1, .control = -1};
+	}
 	/* -EPROTO: `over` follows. */
 	pai_loop_timer_set(l->grace, r < 0 ? pai_deadline_in(l->grace_ms) : PAI_NO_DEADLINE);
 	pai_loop_timer_set(l->tick, r < 0 ? PAI_NO_DEADLINE : pai_deadline_in(l->tick_ms));
@@ -379,7 +383,9 @@ static void take_attach(struct guest *g, const struct pai_link_attach *a, struct
 	e->epoch = a->epoch;
 	pai_loop_timer_set(g->late, PAI_NO_DEADLINE);
 	pai_loop_io_free(g->io);
+	pai_loop_io_free(g->control_io);
 	g->io = NULL;
+	g->control_io = NULL;
 	attach(g, a, l, rest);
 }
 
@@ -415,7 +421,7 @@ static void on_guest(void *arg, uint32_t events)
 	ssize_t n;
 
 	(void)events;
-	n = recv(g->fd, g->in.data + g->in.len, g->in.max - g->in.len, MSG_DONTWAIT);
+	n = pai_link_transport_read(&g->t, g->in.data + g->in.len, g->in.max - g->in.len);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 		return;
 	}
@@ -432,23 +438,41 @@ static void on_late(void *arg)
 	guest_free(arg);
 }
 
-void pai_link_end_transport(struct pai_link_end *e, int take_fd)
+static void on_guest_control(void *arg, uint32_t events)
 {
+	(void)events;
+	guest_free(arg);
+}
+
+static bool guest_watch(struct guest *g)
+{
+	struct pai_loop *l = g->end->config.loop;
+	struct pai_err *ignored = PAI_ERR_IGNORED();
+
+	g->late = pai_loop_timer_new(l, pai_deadline_in(ATTACH_WITHIN_MS), on_late, g, ignored);
+	g->io = pai_loop_io_new(l, g->t.in, EPOLLIN, on_guest, g, ignored);
+	if (g->t.control >= 0) {
+		g->control_io =
+		    pai_loop_io_new(l, g->t.control, EPOLLIN, on_guest_control, g, ignored);
+	}
+	return g->late && g->io && (g->t.control < 0 || g->control_io);
+}
+
+void pai_link_end_transport(struct pai_link_end *e, const struct pai_link_transport *take)
+{
+	struct pai_link_transport t = *take;
 	struct guest *g = e->guest_count < GUESTS_MAX ? calloc(1, sizeof(*g)) : NULL;
 
 	if (!g) {
-		(void)close(take_fd);
+		pai_link_transport_close(&t);
 		return;
 	}
 	LIST_INSERT_HEAD(&e->guests, g, at);
 	e->guest_count++;
 	g->end = e;
-	g->fd = take_fd;
+	g->t = t;
 	g->in.max = PAI_FRAME_HEADER + ATTACH_MAX;
-	g->late = pai_loop_timer_new(
-	    e->config.loop, pai_deadline_in(ATTACH_WITHIN_MS), on_late, g, PAI_ERR_IGNORED());
-	g->io = pai_loop_io_new(e->config.loop, g->fd, EPOLLIN, on_guest, g, PAI_ERR_IGNORED());
-	if (!g->late || !g->io || pai_buf_reserve(&g->in, g->in.max) < 0) {
+	if (!guest_watch(g) || pai_buf_reserve(&g->in, g->in.max) < 0) {
 		guest_free(g);
 	}
 }

@@ -10,7 +10,7 @@
 
 #include "providers/base/cancel.h"
 #include "providers/base/loop.h"
-#include "providers/wire/link_msg.h"
+#include "providers/helper/link_core.h"
 
 struct pai_link_end;
 struct pai_pool;
@@ -31,8 +31,8 @@ struct pai_link_end *pai_link_end_new(const struct pai_link_end_config *config);
 /* Ends everything at once. The pool must be freed after it, and before `arg`: opens may be under
  * way. */
 void pai_link_end_free(struct pai_link_end *e);
-/* A new transport: a stream socket, taken. */
-void pai_link_end_transport(struct pai_link_end *e, int take_fd);
+/* A new transport, taken: ATTACH will come on it. */
+void pai_link_end_transport(struct pai_link_end *e, const struct pai_link_transport *take);
 /* Neither a link nor a transport that might make one. */
 bool pai_link_end_is_idle(const struct pai_link_end *e);
 

@@ -2,8 +2,8 @@
  * link_private: what link_core.c and link_channel.c share.
  *
  * Invariants
- *   a transport is there or not: fd >= 0 exactly when transport_io is set; a doomed one is neither
- *     read nor written any more
+ *   a transport is there or not: t.in >= 0 exactly when in_io is set; a doomed one is neither read
+ *     nor written any more
  *   a channel is in the table until both sides have sent CH_END and its socket is closed
  *   `allowed` and `window` never exceed what the channel was opened with
  *   bytes of a channel: in its socket, in `pending` (at most one window), or in the queue
@@ -45,8 +45,8 @@ struct pai_link_core {
 	void *arg;
 	bool is_daemon;
 	/* transport */
-	int fd;
-	struct pai_loop_io *transport_io;
+	struct pai_link_transport t;
+	struct pai_loop_io *in_io, *out_io, *control_io; /* one that is two in one: in_io */
 	bool out_armed;
 	struct pai_buf in;
 	struct pai_buf control; /* frames that aren't counted, to be sent */

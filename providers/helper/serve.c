@@ -1,6 +1,7 @@
 /*
- * The relay copies with a thread each way, so that neither direction waits for the other, and
- * descriptors that others share (a shell's) keep their modes.
+ * A transport that the worker itself can read and write costs no copy and no change of processes
+ * here. Else the relay copies with a thread each way, so that neither direction waits for the
+ * other, and descriptors that others share (a shell's) keep their modes.
  */
 #include "providers/helper/serve.h"
 
@@ -311,10 +312,86 @@ static void *copy_back(void *arg)
 	_exit(0);
 }
 
+static int relay_by_copying(int sock, struct pai_err *err)
+{
+	const char lead = PAI_RELAY_COPIES;
+	pthread_t back;
+	int r;
+
+	if (send(sock, &lead, 1, MSG_NOSIGNAL) != 1) {
+		return pai_err_sys(err, "greet the worker");
+	}
+	(void)setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &(int){2 * COPY_BYTES}, sizeof(int));
+	r = pthread_create(&back, NULL, copy_back, (void *)(intptr_t)sock);
+	if (r != 0) {
+		return pai_err_errno(err, r, "start a thread");
+	}
+	/* Its end is everyone's: the worker reads what has been sent, and sees the end behind it.
+	 */
+	(void)copy(STDIN_FILENO, sock);
+	return 0;
+}
+
+/* A descriptor for the worker: of a pipe an own open file, which does not block, while that of
+ * those who share this one does; -1: none is to be had. */
+static int usable(int fd, int flags)
+{
+	char path[32];
+	struct stat st;
+
+	if (fstat(fd, &st) < 0) {
+		return -1;
+	}
+	if (S_ISSOCK(st.st_mode)) {
+		return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	}
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return S_ISFIFO(st.st_mode) ? open(path, flags | O_NONBLOCK | O_CLOEXEC) : -1;
+}
+
+static bool send_both(int sock, const int fds[2])
+{
+	char lead = PAI_RELAY_HANDS;
+	struct iovec iov = {&lead, 1};
+	union {
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} space = {{0}};
+	struct msghdr m = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = space.bytes,
+	    .msg_controllen = sizeof(space.bytes)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(2 * sizeof(int));
+	memcpy(CMSG_DATA(c), fds, 2 * sizeof(int));
+	return sendmsg(sock, &m, MSG_NOSIGNAL) == 1;
+}
+
+/* 1: done, 0: it can't be. */
+static int relay_by_handing(int sock, struct pai_err *err)
+{
+	pai_auto_fd int in = usable(STDIN_FILENO, O_RDONLY);
+	pai_auto_fd int out = usable(STDOUT_FILENO, O_WRONLY);
+	const int fds[2] = {in, out};
+	char byte;
+
+	if (in < 0 || out < 0) {
+		return 0;
+	}
+	if (!send_both(sock, fds)) {
+		return pai_err_sys(err, "greet the worker");
+	}
+	while (recv(sock, &byte, 1, 0) < 0 && errno == EINTR) {
+	}
+	return 1;
+}
+
 int pai_serve_run(const struct pai_serve_config *c, struct pai_err *err)
 {
 	struct place p = {.root_fd = -1};
-	pthread_t back;
 	int sock = -1;
 	int r = open_root(c->root, c->make_root, &p.root_fd, err);
 
@@ -328,13 +405,6 @@ int pai_serve_run(const struct pai_serve_config *c, struct pai_err *err)
 		return r;
 	}
 	(void)signal(SIGPIPE, SIG_IGN);
-	(void)setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &(int){2 * COPY_BYTES}, sizeof(int));
-	r = pthread_create(&back, NULL, copy_back, (void *)(intptr_t)sock);
-	if (r != 0) {
-		return pai_err_errno(err, r, "start a thread");
-	}
-	/* Its end is everyone's: the worker reads what has been sent, and sees the end behind it.
-	 */
-	(void)copy(STDIN_FILENO, sock);
-	return 0;
+	r = relay_by_handing(sock, err);
+	return r != 0 ? (r < 0 ? r : 0) : relay_by_copying(sock, err);
 }

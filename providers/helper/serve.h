@@ -1,11 +1,11 @@
 /*
  * serve: `pai-helper serve`: the far end of a link's transports.
  *
- *   relay    its stdio is a transport; copies it to the worker's socket and back, and ends when
- *            either ends
- *   worker   one per root, client and way of serving; started by the first relay, survives them;
- *            ends when its link has been said BYE to or has been without a transport for its
- *            grace, on SIGTERM, and when its root has gone
+ *   relay    its stdio is a transport: it hands that to the worker and waits for its end; what
+ * can't be used there (a terminal, a pipe of another user's) it copies to the worker's socket and
+ * back, and ends when either ends worker   one per root, client and way of serving; started by the
+ * first relay, survives them; ends when its link has been said BYE to or has been without a
+ * transport for its grace, on SIGTERM, and when its root has gone
  *
  *   ROOT/.work-HASH.sock   the worker's, 0600
  *   ROOT/.work-HASH.lock   flock: shared to connect, exclusive to start or end a worker
@@ -17,6 +17,13 @@
 
 #include "providers/base/err.h"
 #include "providers/base/strmap.h"
+
+/* The first byte on the worker's socket. */
+enum pai_relay_lead {
+	PAI_RELAY_COPIES = 'C', /* this socket is the transport */
+	PAI_RELAY_HANDS = 'H',  /* two descriptors come with it (in, out); the socket's hang-up is
+				   the  relay's end */
+};
 
 struct pai_serve_config {
 	const char *root;   /* ours, and nobody else's to write; SYS with ENOENT: it isn't there */

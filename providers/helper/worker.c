@@ -10,10 +10,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/queue.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -28,11 +30,22 @@
 
 #define TICK_MS 500
 #define IDLE_TICKS 2
+#define LEAD_WITHIN_MS 10000
 #define OPENS_MAX 16 /* at once */
 #define OPENS_QUEUED 4096
 
+/* A relay that has not said yet how its transport comes. */
+struct visitor {
+	LIST_ENTRY(visitor) at;
+	struct worker *worker;
+	int fd;
+	struct pai_loop_io *io;
+	struct pai_loop_timer *late;
+};
+
 struct worker {
 	struct pai_worker_config config;
+	LIST_HEAD(, visitor) visitors;
 	struct pai_loop *loop;
 	struct pai_pool *pool;
 	struct pai_link_end *end;
@@ -117,6 +130,99 @@ static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandb
 
 /* --- relays --- */
 
+static void visitor_free(struct visitor *v)
+{
+	LIST_REMOVE(v, at);
+	pai_loop_io_free(v->io);
+	pai_loop_timer_free(v->late);
+	pai_auto_fd_p(&v->fd);
+	free(v);
+}
+
+/* Its first byte, and the descriptors that came with it (-1 where there are none). */
+static ssize_t read_lead(int sock, char *lead, int fds[2])
+{
+	struct iovec iov = {lead, 1};
+	union {
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} space;
+	struct msghdr m = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = space.bytes,
+	    .msg_controllen = sizeof(space.bytes)};
+	ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *c = n == 1 ? CMSG_FIRSTHDR(&m) : NULL;
+
+	/* Only relays reach this socket: what else they might send is a bug of ours. */
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(2 * sizeof(int))) {
+		memcpy(fds, CMSG_DATA(c), 2 * sizeof(int));
+	}
+	return n;
+}
+
+static bool is_pipe(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+static void on_visitor(void *arg, uint32_t events)
+{
+	struct visitor *v = arg;
+	struct worker *w = v->worker;
+	struct pai_link_transport t = {.in = -1, .out = -1, .control = -1};
+	int fds[2] = {-1, -1};
+	char lead = 0;
+	ssize_t n = read_lead(v->fd, &lead, fds);
+
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+		return;
+	}
+	t.in = fds[0];
+	t.out = fds[1];
+	if (n == 1 && lead == PAI_RELAY_HANDS && fds[0] >= 0) {
+		t.control = PAI_TAKE_FD(v->fd);
+		t.in_is_pipe = is_pipe(t.in);
+		t.out_is_pipe = is_pipe(t.out);
+	} else if (n == 1 && lead == PAI_RELAY_COPIES && fds[0] < 0) {
+		t.in = t.out = PAI_TAKE_FD(v->fd);
+	}
+	visitor_free(v);
+	if (t.in < 0) {
+		pai_link_transport_close(&t);
+		return;
+	}
+	pai_link_end_transport(w->end, &t);
+}
+
+static void on_late(void *arg)
+{
+	visitor_free(arg);
+}
+
+static void visit(struct worker *w, int take_fd)
+{
+	struct visitor *v = calloc(1, sizeof(*v));
+
+	if (!v) {
+		(void)close(take_fd);
+		return;
+	}
+	LIST_INSERT_HEAD(&w->visitors, v, at);
+	v->worker = w;
+	v->fd = take_fd;
+	v->late = pai_loop_timer_new(
+	    w->loop, pai_deadline_in(LEAD_WITHIN_MS), on_late, v, PAI_ERR_IGNORED());
+	v->io = pai_loop_io_new(w->loop, v->fd, EPOLLIN, on_visitor, v, PAI_ERR_IGNORED());
+	if (!v->late || !v->io) {
+		visitor_free(v);
+	}
+}
+
 static bool accept_one(struct worker *w)
 {
 	int fd = accept4(w->config.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -132,7 +238,7 @@ static bool accept_one(struct worker *w)
 		return true;
 	}
 	w->idle_ticks = 0;
-	pai_link_end_transport(w->end, fd);
+	visit(w, fd);
 	return true;
 }
 
@@ -169,7 +275,8 @@ static void on_tick(void *arg)
 		pai_loop_stop(w->loop);
 		return;
 	}
-	w->idle_ticks = pai_link_end_is_idle(w->end) ? w->idle_ticks + 1 : 0;
+	w->idle_ticks =
+	    pai_link_end_is_idle(w->end) && LIST_EMPTY(&w->visitors) ? w->idle_ticks + 1 : 0;
 	if (w->idle_ticks >= IDLE_TICKS) {
 		end_if_nobody_comes(w);
 	}
@@ -243,6 +350,7 @@ int pai_worker_run(const struct pai_worker_config *config, struct pai_err *err)
 	int r;
 
 	*w = (struct worker){.config = *config, .signal_fd = -1};
+	LIST_INIT(&w->visitors);
 	(void)pthread_mutex_init(&w->lock, NULL);
 	(void)prctl(PR_SET_NAME, "pai-worker");
 	r = set_up(w, err);

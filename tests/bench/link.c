@@ -216,7 +216,8 @@ static _Noreturn void be_worker(int fd)
 	if (!end) {
 		die("worker");
 	}
-	pai_link_end_transport(end, fd);
+	pai_link_end_transport(
+	    end, &(const struct pai_link_transport){.in = fd, .out = fd, .control = -1});
 	_exit(pai_loop_run(loop, PAI_ERR_IGNORED()) < 0);
 }
 

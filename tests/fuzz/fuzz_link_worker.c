@@ -80,7 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size <= SIZE_MAX_HERE) {
 		(void)!send(fds[0], data, size, MSG_NOSIGNAL);
 	}
-	pai_link_end_transport(g.end, fds[1]);
+	pai_link_end_transport(
+	    g.end, &(const struct pai_link_transport){.in = fds[1], .out = fds[1], .control = -1});
 	r = pai_loop_run(g.loop, PAI_ERR_IGNORED());
 	assert(r == 0);
 	pai_link_end_free(g.end);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <spawn.h>
@@ -18,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 
 #include "providers/base/clock.h"
 #include "providers/base/pool.h"
@@ -34,7 +36,7 @@ struct world {
 	const char *helper;
 	char root[160];
 	char client[32];
-	bool pipes, container;
+	bool pipes, container, terminal;
 	struct pai_provider *provider;
 	struct pai_sandbox *sandbox;
 	struct pai_pool *pool;
@@ -85,10 +87,67 @@ static int spawn_relay(struct world *w, int fd, pid_t *pid)
 	return r;
 }
 
+struct copying {
+	int from, to;
+};
+
+static void *copy(void *arg)
+{
+	struct copying *c = arg;
+	char buffer[65536];
+	ssize_t n;
+
+	while ((n = read(c->from, buffer, sizeof(buffer))) > 0 &&
+	       write(c->to, buffer, (size_t)n) == n) {
+	}
+	(void)shutdown(c->to, SHUT_RDWR); /* where it is a socket */
+	free(c);
+	return NULL;
+}
+
+static void copy_in_thread(int from, int to)
+{
+	struct copying *c = malloc(sizeof(*c));
+	pthread_t thread;
+
+	if (!c) {
+		die("memory", NULL);
+	}
+	*c = (struct copying){from, to};
+	if (pthread_create(&thread, NULL, copy, c) != 0) {
+		die("thread", NULL);
+	}
+	(void)pthread_detach(thread);
+}
+
+/* A raw terminal whose other side is `fd`: what a worker can't use by itself. */
+static int terminal_for(int fd)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+	struct termios mode;
+	char name[64];
+	int slave;
+
+	if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0 ||
+	    ptsname_r(master, name, sizeof(name)) != 0) {
+		die("terminal", NULL);
+	}
+	slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (slave < 0 || tcgetattr(slave, &mode) < 0) {
+		die("terminal", NULL);
+	}
+	cfmakeraw(&mode);
+	(void)tcsetattr(slave, TCSANOW, &mode);
+	copy_in_thread(master, fd);
+	copy_in_thread(fd, master);
+	return slave;
+}
+
 static int open_transport(void *arg, const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
 	struct world *w = arg;
 	int fds[2];
+	int relay_fd;
 	pid_t pid;
 	int r;
 
@@ -98,8 +157,9 @@ static int open_transport(void *arg, const struct pai_call *call, int *ret_fd, s
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) {
 		return pai_err_sys(err, "socketpair");
 	}
-	r = spawn_relay(w, fds[1], &pid);
-	(void)close(fds[1]);
+	relay_fd = w->terminal ? terminal_for(fds[1]) : fds[1];
+	r = spawn_relay(w, relay_fd, &pid);
+	(void)close(relay_fd);
 	if (r != 0) {
 		(void)close(fds[0]);
 		return pai_err_errno(err, r, "spawn");
@@ -280,7 +340,7 @@ static void run_echo(struct world *w, const char *name)
 	pai_exec_line_unref(l);
 }
 
-static void run_stream(struct world *w)
+static void run_stream(struct world *w, const char *name)
 {
 	struct pai_exec_line *l = open_line(w);
 	struct stream s = {.w = w, .exact = true};
@@ -303,7 +363,7 @@ static void run_stream(struct world *w)
 	    (unsigned long long)status.attaches);
 	tell(r == 0 && s.exact && s.bytes == STREAM_BYTES && s.kills == KILLS &&
 		 status.attaches == 1 + KILLS,
-	    "100 MiB of output are exact while relays are killed", why);
+	    name, why);
 	pai_exec_line_unref(l);
 }
 
@@ -432,7 +492,7 @@ int main(int argc, char **argv)
 	make_sandbox(&w);
 	connect_link(&w);
 	run_echo(&w, "a command through a socket");
-	run_stream(&w);
+	run_stream(&w, "100 MiB of output are exact while relays are killed");
 	kill_worker(&w);
 	end_worker(&w);
 	refused(&w);
@@ -441,6 +501,12 @@ int main(int argc, char **argv)
 	run_echo(&w, "a command through pipes");
 	close_link(&w);
 	w.pipes = false;
+	w.terminal = true;
+	connect_link(&w);
+	run_echo(&w, "a command through a terminal, which is copied");
+	run_stream(&w, "100 MiB of output are exact through a terminal while relays are killed");
+	close_link(&w);
+	w.terminal = false;
 	container(&w);
 	remove_root(&w);
 	pai_sandbox_free(w.sandbox);

@@ -103,7 +103,8 @@ static void hand_over(void *arg)
 {
 	struct handover *h = arg;
 
-	pai_link_end_transport(h->w->end, h->fd);
+	pai_link_end_transport(h->w->end,
+	    &(const struct pai_link_transport){.in = h->fd, .out = h->fd, .control = -1});
 	free(h);
 }
 

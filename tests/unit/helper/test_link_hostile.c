@@ -357,7 +357,8 @@ static void give_raw(void *arg)
 {
 	struct raw *r = arg;
 
-	pai_link_end_transport(r->w->end, r->fd);
+	pai_link_end_transport(r->w->end,
+	    &(const struct pai_link_transport){.in = r->fd, .out = r->fd, .control = -1});
 }
 
 static int raw_transport(struct world *w)
