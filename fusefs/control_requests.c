@@ -216,6 +216,19 @@ static int count_sessions(struct work *w, int64_t *ret, struct pai_err *err)
 
 static const char *const networks[] = {"none", "allowlist", "full"};
 
+/* How the provider is reached, as members of the reply. */
+static int status_provider(struct work *w, struct pai_provider *p, struct pai_err *err)
+{
+	pai_auto_strmap struct pai_strmap map = PAI_STRMAP_INIT;
+	int r = pai_provider_describe(p, &map, err);
+
+	for (size_t i = 0; r == 0 && i < map.count; i++) {
+		r = pai_json_set_str(w->reply, map.entries[i].key, map.entries[i].value);
+		r = r < 0 ? pai_err_no_memory(err) : 0;
+	}
+	return r;
+}
+
 static int status_daemon(struct work *w, struct pai_err *err)
 {
 	const struct pai_options *o = OPTIONS(w);
@@ -229,7 +242,10 @@ static int status_daemon(struct work *w, struct pai_err *err)
 	}
 	f = pai_json_set_str(w->reply, "name", o->name);
 	f = f ? f : pai_json_set_str(w->reply, "provider", pai_provider_name(p));
-	f = f ? f : pai_json_set_str(w->reply, "isolation", pai_provider_isolation(p));
+	if (f < 0 || status_provider(w, p, err) < 0) {
+		return f < 0 ? pai_err_no_memory(err) : -err->errnum;
+	}
+	f = pai_json_set_str(w->reply, "isolation", pai_provider_isolation(p));
 	f = f ? f : pai_json_set_str(w->reply, "mount", o->mountpoint);
 	f = f ? f : pai_json_set_num(w->reply, "pid", getpid());
 	f = f ? f : pai_json_set_str(w->reply, "version", PAI_VERSION);

@@ -111,12 +111,19 @@ const char *pai_provider_name(const struct pai_provider *p)
 
 uint32_t pai_provider_caps(const struct pai_provider *p)
 {
-	return p->caps;
+	return __atomic_load_n(&p->caps, __ATOMIC_RELAXED);
 }
 
 const char *pai_provider_isolation(const struct pai_provider *p)
 {
-	return p->isolation;
+	return __atomic_load_n(&p->isolation, __ATOMIC_ACQUIRE);
+}
+
+int pai_provider_describe(struct pai_provider *p, struct pai_strmap *ret, struct pai_err *err)
+{
+	int r = p->ops->describe ? p->ops->describe(p, ret, err) : 0;
+
+	return r == 0 ? 0 : failed(p, "describe", r, err);
 }
 
 int pai_provider_probe(struct pai_provider *p, const struct pai_call *call, struct pai_err *err)

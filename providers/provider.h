@@ -88,9 +88,15 @@ void pai_sandbox_list_fini(struct pai_sandbox_list *l);
 /* --- provider --- */
 
 const char *pai_provider_name(const struct pai_provider *p);
+/* Of one that is elsewhere they may become fewer once it has been reached; so may isolation change.
+ */
 uint32_t pai_provider_caps(const struct pai_provider *p);
 /* One line for people: what separates its commands from the host ("nothing", ...). */
 const char *pai_provider_isolation(const struct pai_provider *p);
+/* How it is reached, for people: names and texts ("host", "transport", "line"), added to `ret`.
+ * Never waits for the backend. */
+int pai_provider_describe(
+    struct pai_provider *p, struct pai_strmap *ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* Whether the backend can serve this caller: the cheapest call that proves the credential.
  * Provisions nothing, writes nothing, is not cached. */
 int pai_provider_probe(

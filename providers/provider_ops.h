@@ -26,6 +26,8 @@ struct pai_provider_ops {
 	int (*list)(struct pai_provider *p, const struct pai_strmap *metadata,
 	    const struct pai_call *call, struct pai_sandbox_list *ret, struct pai_err *err);
 	void (*free)(struct pai_provider *p);
+	/* NULL: nothing. Never waits. */
+	int (*describe)(struct pai_provider *p, struct pai_strmap *ret, struct pai_err *err);
 };
 
 struct pai_sandbox_ops {
@@ -80,5 +82,6 @@ struct pai_provider_plugin {
 extern const struct pai_provider_plugin pai_memory_plugin;
 extern const struct pai_provider_plugin pai_local_plugin;
 extern const struct pai_provider_plugin pai_docker_plugin;
+extern const struct pai_provider_plugin pai_ssh_plugin;
 
 #endif

@@ -337,6 +337,11 @@ static int wrap_list(struct pai_provider *p, const struct pai_strmap *metadata,
 	return after(w, &e, r, ms, err);
 }
 
+static int wrap_describe(struct pai_provider *p, struct pai_strmap *ret, struct pai_err *err)
+{
+	return pai_provider_describe(wrap_of(p)->inner, ret, err);
+}
+
 static void wrap_free(struct pai_provider *p)
 {
 	struct pai_wrap *w = wrap_of(p);
@@ -356,6 +361,7 @@ void pai_wrap_init(
 	    .connect = wrap_connect,
 	    .list = wrap_list,
 	    .free = wrap_free,
+	    .describe = wrap_describe,
 	};
 	w->sandbox_ops = (struct pai_sandbox_ops){
 	    .free = wrapped_free,

@@ -268,6 +268,13 @@ static int far_list(struct pai_provider *p, const struct pai_strmap *metadata,
 	return r;
 }
 
+static int far_describe(struct pai_provider *p, struct pai_strmap *ret, struct pai_err *err)
+{
+	const struct pai_far_config *c = &far_of(p)->config;
+
+	return c->describe ? c->describe(c->arg, ret, err) : 0;
+}
+
 static void far_free(struct pai_provider *p)
 {
 	struct far *f = far_of(p);
@@ -298,6 +305,7 @@ int pai_far_new(const struct pai_far_config *config, struct pai_provider **ret, 
 	    .connect = far_connect,
 	    .list = far_list,
 	    .free = far_free,
+	    .describe = far_describe,
 	};
 	f->base.ops = &f->ops;
 	f->base.caps = config->caps;

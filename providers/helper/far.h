@@ -25,6 +25,7 @@ struct pai_far_config {
 	    const struct pai_call *call, int *ret_fd, struct pai_err *err);
 	/* NULL: asked over the stream of calls. */
 	int (*probe)(void *arg, const struct pai_call *call, struct pai_err *err);
+	int (*describe)(void *arg, struct pai_strmap *ret, struct pai_err *err); /* NULL is fine */
 	void (*freed)(void *arg); /* with the provider; NULL is fine */
 	void *arg;
 };

@@ -25,6 +25,7 @@
 #include "providers/base/loop.h"
 #include "providers/base/pool.h"
 #include "providers/helper/container.h"
+#include "providers/helper/far_serve.h"
 #include "providers/helper/link_end.h"
 #include "providers/provider_ops.h"
 
@@ -55,12 +56,15 @@ struct worker {
 	int signal_fd;
 	int idle_ticks;
 	pthread_mutex_t lock;
-	struct pai_provider *provider; /* lock; NULL: not opened yet */
+	/* lock; NULL: not opened yet. They end with the process. */
+	struct pai_provider *provider;
+	struct pai_far_server *server;
 };
 
 /* --- channels --- */
 
-static int provider_of(struct worker *w, struct pai_provider **ret, struct pai_err *err)
+/* Of the local provider of this root, opened for the first channel. */
+static int server_of(struct worker *w, struct pai_far_server **ret, struct pai_err *err)
 {
 	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
 	int r = 0;
@@ -71,58 +75,37 @@ static int provider_of(struct worker *w, struct pai_provider **ret, struct pai_e
 		r = r ? r : pai_strmap_set(&options, "root", w->config.serve->root);
 		r = r ? pai_err_no_memory(err) : pai_local_plugin.open(&options, &w->provider, err);
 	}
-	*ret = w->provider;
+	if (r == 0 && !w->server) {
+		r = pai_far_server_new(w->provider, &w->server, err);
+	}
+	*ret = w->server;
 	(void)pthread_mutex_unlock(&w->lock);
 	return r;
 }
 
-static int sandbox_of(struct worker *w, const char *id, const struct pai_call *call,
-    struct pai_sandbox **ret, struct pai_err *err)
+static int open_local(struct worker *w, enum pai_channel_kind kind, const char *sandbox,
+    const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
-	struct pai_provider *p;
-	int r = provider_of(w, &p, err);
+	struct pai_far_server *server = NULL;
+	int r = server_of(w, &server, err);
 
-	r = r < 0 ? r : pai_provider_connect(p, id, call, ret, err);
-	if (r == 0 && !*ret) {
-		return pai_err_set(err, PAI_E_NOT_FOUND, "there is no sandbox '%s'", id);
-	}
-	return r;
+	return r < 0 ? r : pai_far_server_open(server, kind, sandbox, call, ret_fd, err);
 }
 
-static int open_exec(struct worker *w, const char *sandbox, const struct pai_call *call,
-    int *ret_fd, struct pai_err *err)
-{
-	pai_auto_sandbox struct pai_sandbox *sb = NULL;
-	int r;
-
-	if (w->config.serve->container) {
-		return pai_container_open_exec(w->config.root_fd, call, ret_fd, err);
-	}
-	r = sandbox_of(w, sandbox, call, &sb, err);
-	return r < 0 ? r : pai_sandbox_open_exec(sb, call, ret_fd, err);
-}
-
-static const struct {
-	enum pai_channel_kind kind;
-	/* On a pool thread. *ret_fd is a stream socket whose other end somebody serves. */
-	int (*open)(struct worker *w, const char *sandbox, const struct pai_call *call, int *ret_fd,
-	    struct pai_err *err);
-} kinds[] = {
-    {PAI_CHANNEL_EXEC, open_exec},
-};
-
+/* On a pool thread. *ret_fd is a stream socket whose other end somebody serves. */
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
     const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
 	struct worker *w = arg;
 
-	if (w->config.serve->container && sandbox[0] != '\0') {
+	if (!w->config.serve->container) {
+		return open_local(w, kind, sandbox, call, ret_fd, err);
+	}
+	if (sandbox[0] != '\0') {
 		return pai_err_set(err, PAI_E_NOT_FOUND, "there is no sandbox '%s'", sandbox);
 	}
-	for (size_t i = 0; i < PAI_COUNT(kinds); i++) {
-		if (kinds[i].kind == kind) {
-			return kinds[i].open(w, sandbox, call, ret_fd, err);
-		}
+	if (kind == PAI_CHANNEL_EXEC) {
+		return pai_container_open_exec(w->config.root_fd, call, ret_fd, err);
 	}
 	return pai_err_set(
 	    err, PAI_E_UNSUPPORTED, "this helper serves no channels of kind %d", (int)kind);
