@@ -6,7 +6,8 @@ build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev l
 	libcurl4-openssl-dev bubblewrap musl-tools"
 helpers="musl-tools gcc-aarch64-linux-gnu"
 test="libcriterion-dev clang libclang-rt-dev clang-format universal-ctags shellcheck python3 git rsync sqlite3 attr vim
-	procps psmisc util-linux e2fsprogs stress-ng strace patch perl qemu-user-static docker.io busybox-static $helpers"
+	procps psmisc util-linux e2fsprogs stress-ng strace patch perl qemu-user-static docker.io busybox-static
+	openssh-client openssh-server $helpers"
 coverage="lcov"
 bench="gcc pkg-config libfuse3-dev bindfs sshfs openssh-server openssh-client python3 git make"
 

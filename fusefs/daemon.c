@@ -137,11 +137,18 @@ static int open_provider(
 static char *ledger_scope(const struct pai_options *o, const struct pai_provider *p)
 {
 	const char *root = pai_strmap_get(&o->provider_options, "root");
+	const char *host = pai_strmap_get(&o->provider_options, "host");
 	pai_auto_free char *place = NULL;
 	char *scope = NULL;
 
 	if (!(pai_provider_caps(p) & PAI_CAP_DURABLE)) {
 		return strdup(o->name);
+	}
+	if (host) { /* elsewhere: as it was named */
+		return asprintf(&scope, "%s:%s:%s", pai_provider_name(p), host, root ? root : "") <
+			       0
+			   ? NULL
+			   : scope;
 	}
 	if (root && pai_options_place(root, &place, PAI_ERR_IGNORED()) < 0) {
 		return strdup(o->name); /* the provider's to complain about */

@@ -6,6 +6,7 @@
 
 static const char usage[] =
     "usage: paifs PROVIDER MOUNTPOINT [-o OPTION,...] [-f] [-d]\n"
+    "       paifs ssh [USER@]HOST[:DIR] MOUNTPOINT ...\n"
     "       paifs PROVIDER --no-mount [-n NAME] [-o OPTION,...]\n"
     "\n"
     "Mounts every sandbox's /workspace of PROVIDER as a directory below MOUNTPOINT and serves\n"
@@ -13,6 +14,7 @@ static const char usage[] =
     "\n"
     "example:\n"
     "  paifs local ~/pai -o host_commands   one directory per session; commands run on this host\n"
+    "  paifs ssh me@box ~/pai               ... on another host, below ~/.local/state/paifs\n"
     "  cd ~/pai/thread-42 && pai-exec make  runs in the sandbox\n"
     "  fusermount3 -u ~/pai                 ends it; the sandboxes live on\n"
     "\n"

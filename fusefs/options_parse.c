@@ -177,8 +177,8 @@ static int read_config(const char *name, struct items *items, char **ret_path, s
 
 struct command_line {
 	struct items items;
-	const char *positional[2];
-	int positional_count;
+	const char *positional[3]; /* PROVIDER, [HOST[:DIR]], MOUNTPOINT */
+	size_t positional_count;
 };
 
 static int read_argv(
@@ -230,7 +230,7 @@ static int read_argv(
 	return r;
 }
 
-/* Options may stand before, between and after PROVIDER and MOUNTPOINT: mount(8) puts them last. */
+/* Options may stand before, between and after the words: mount(8) puts them last. */
 static int read_command_line(
     int argc, char **argv, struct command_line *line, struct pai_options *ret, struct pai_err *err)
 {
@@ -245,7 +245,7 @@ static int read_command_line(
 		if (argc == 0) {
 			break;
 		}
-		if (line->positional_count == 2) {
+		if (line->positional_count == PAI_COUNT(line->positional)) {
 			return pai_err_set(err, PAI_E_INPUT,
 			    "'%s' is one argument too many: expected PROVIDER MOUNTPOINT",
 			    pai_printable(argv[0]));
@@ -415,14 +415,64 @@ static void default_choice(int *field, int value)
 static int finish(struct pai_options *o, struct pai_err *err)
 {
 	bool local = strcmp(o->provider, "local") == 0;
+	/* Commands there are the user's own: its repositories are no more foreign than here. */
+	bool trusts = local || strcmp(o->provider, "ssh") == 0;
 
 	default_choice(&o->coherence, 0);
 	default_choice(&o->symlinks, local ? 1 : 0);
-	default_choice(&o->git, local ? 1 : 0);
+	default_choice(&o->git, trusts ? 1 : 0);
 	default_choice(&o->special, 0);
 	default_choice(&o->writes, 0);
 	default_choice(&o->helper, 0);
 	return pai_options_create_check(&o->create, err);
+}
+
+/* "[USER@]HOST[:DIR]" of the one provider that is somewhere: its options host and root. */
+static int set_place(struct pai_options *o, const char *text, struct pai_err *err)
+{
+	/* A colon inside of brackets belongs to an address. */
+	const char *bracket = text[0] == '[' || strstr(text, "@[") ? strchr(text, ']') : NULL;
+	const char *colon = strchr(bracket ? bracket : text, ':');
+	pai_auto_free char *host = colon ? strndup(text, (size_t)(colon - text)) : strdup(text);
+	int r;
+
+	if (!host) {
+		return pai_err_no_memory(err);
+	}
+	r = pai_strmap_set(&o->provider_options, "host", host);
+	if (r == 0 && colon && colon[1]) {
+		r = pai_strmap_set(&o->provider_options, "root", colon + 1);
+	}
+	return r < 0 ? pai_err_no_memory(err) : 0;
+}
+
+/* Which word is what: two are PROVIDER MOUNTPOINT, of three the second is the provider's. */
+static int sort_words(
+    const struct pai_options *o, struct command_line *line, const char **ret, struct pai_err *err)
+{
+	size_t most = PAI_COUNT(line->positional) - o->no_mount;
+	bool has_place = line->positional_count == most;
+	const char *first = line->positional[0];
+
+	*ret = has_place ? line->positional[1] : NULL;
+	if (has_place && strcmp(first, "ssh") != 0) {
+		return o->no_mount
+			   ? pai_err_set(err, PAI_E_INPUT, "'%s': --no-mount takes no mount point",
+				 pai_printable(line->positional[1]))
+			   : pai_err_set(err, PAI_E_INPUT,
+				 "'%s' is one argument too many: expected PROVIDER "
+				 "MOUNTPOINT",
+				 pai_printable(line->positional[2]));
+	}
+	if (line->positional_count < 2 && !o->no_mount) {
+		return pai_err_set(
+		    err, PAI_E_INPUT, "expected PROVIDER MOUNTPOINT: see `paifs --help`");
+	}
+	if (line->positional_count > most) {
+		return pai_err_set(err, PAI_E_INPUT, "'%s': --no-mount takes no mount point",
+		    pai_printable(line->positional[most]));
+	}
+	return 0;
 }
 
 static int parse_all(
@@ -430,16 +480,13 @@ static int parse_all(
 {
 	pai_auto_free char *path = NULL;
 	const char *provider = line->positional[0];
+	const char *place = NULL;
 
-	if (line->positional_count < 2 && !o->no_mount) {
-		return pai_err_set(
-		    err, PAI_E_INPUT, "expected PROVIDER MOUNTPOINT: see `paifs --help`");
+	if (sort_words(o, line, &place, err) < 0) {
+		return -err->errnum;
 	}
-	if (line->positional_count == 2 && o->no_mount) {
-		return pai_err_set(err, PAI_E_INPUT, "'%s': --no-mount takes no mount point",
-		    pai_printable(line->positional[1]));
-	}
-	if (!o->no_mount && pai_options_place(line->positional[1], &o->mountpoint, err) < 0) {
+	if (!o->no_mount && pai_options_place(line->positional[line->positional_count - 1],
+				&o->mountpoint, err) < 0) {
 		return pai_err_wrap(err, "mount point");
 	}
 	if (set_name(o, line, err) < 0 || read_config(o->name, config, &path, err) < 0) {
@@ -451,7 +498,7 @@ static int parse_all(
 		    "expected PROVIDER, or provider= in the configuration file %s.conf", o->name);
 	}
 	if (set_provider(o, provider, err) < 0 || apply(o, config, path, err) < 0 ||
-	    apply(o, &line->items, "", err) < 0) {
+	    (place && set_place(o, place, err) < 0) || apply(o, &line->items, "", err) < 0) {
 		return -err->errnum;
 	}
 	return finish(o, err);

@@ -16,11 +16,12 @@ static const struct pai_provider_plugin *const builtins[] = {
     &pai_docker_plugin,
     &pai_local_plugin,
     &pai_memory_plugin,
+    &pai_ssh_plugin,
 };
 
 const char *const *pai_provider_names(void)
 {
-	static const char *const names[] = {"docker", "local", "memory", NULL};
+	static const char *const names[] = {"docker", "local", "memory", "ssh", NULL};
 
 	return names;
 }
@@ -80,7 +81,8 @@ static int find(const char *name, const struct pai_provider_plugin **ret, struct
 	*ret = find_builtin(name);
 	if (!*ret) {
 		return pai_err_set(err, PAI_E_INPUT,
-		    "no provider '%s': expected docker, local, memory, or the path of a shared "
+		    "no provider '%s': expected docker, local, memory, ssh, or the path of a "
+		    "shared "
 		    "object "
 		    "(with a '/')",
 		    name);

@@ -224,6 +224,10 @@ Test(options, command_lines_that_are_wrong)
 	cr_assert_lt(parse(ARGS("memory"), &o, &err), 0);
 	cr_assert_lt(parse(ARGS("memory", "/mnt", "/mnt2"), &o, &err), 0);
 	cr_assert_not_null(strstr(err.msg, "one argument too many"));
+	cr_assert_lt(parse(ARGS("ssh", "box", "/mnt", "/mnt2"), &o, &err), 0);
+	cr_assert_not_null(strstr(err.msg, "one argument too many"));
+	cr_assert_lt(parse(ARGS("ssh", "box", "/mnt", "--no-mount"), &o, &err), 0);
+	cr_assert_not_null(strstr(err.msg, "takes no mount point"));
 	cr_assert_lt(parse(ARGS("memory", "/mnt", "--no-mount"), &o, &err), 0);
 	cr_assert_lt(parse(ARGS("memroy", "/mnt"), &o, &err), 0);
 	cr_assert_not_null(strstr(err.msg, "expected docker, local, memory"));
@@ -233,6 +237,48 @@ Test(options, command_lines_that_are_wrong)
 	cr_assert_not_null(strstr(err.msg, "'-o'"));
 	cr_assert_lt(parse(ARGS("memory", "/no-such-dir/x"), &o, &err), 0);
 	cr_assert_eq(err.errnum, ENOENT);
+}
+
+Test(options, a_provider_elsewhere_takes_its_place_as_a_word)
+{
+	static const struct {
+		const char *word, *host, *root; /* root NULL: not given */
+	} words[] = {
+	    {"box", "box", NULL},
+	    {"me@box:dir", "me@box", "dir"},
+	    {"me@box:/a:b", "me@box", "/a:b"},
+	    {"box:", "box", NULL},
+	    {"[::1]:d", "[::1]", "d"},
+	    {"me@[fe80::1]", "me@[fe80::1]", NULL},
+	};
+	struct pai_err err;
+
+	for (size_t i = 0; i < PAI_COUNT(words); i++) {
+		PAI_AUTO(pai_options_fini) struct pai_options o;
+		const char *root;
+
+		cr_assert_eq(parse(ARGS("ssh", words[i].word, "/mnt"), &o, &err), 0, "%s", err.msg);
+		cr_assert_str_eq(o.mountpoint, "/mnt");
+		cr_assert_str_eq(pai_strmap_get(&o.provider_options, "host"), words[i].host);
+		root = pai_strmap_get(&o.provider_options, "root");
+		cr_assert_eq(root == NULL, words[i].root == NULL, "%s", words[i].word);
+		if (root) {
+			cr_assert_str_eq(root, words[i].root);
+		}
+	}
+	{
+		PAI_AUTO(pai_options_fini) struct pai_options o;
+
+		cr_assert_eq(parse(ARGS("ssh", "box", "--no-mount"), &o, &err), 0, "%s", err.msg);
+		cr_assert_str_eq(pai_strmap_get(&o.provider_options, "host"), "box");
+		cr_assert_null(o.mountpoint);
+	}
+	{
+		PAI_AUTO(pai_options_fini) struct pai_options o;
+
+		cr_assert_eq(parse(ARGS("ssh", "/mnt", "-o", "host=h,root=r"), &o, &err), 0);
+		cr_assert_str_eq(pai_strmap_get(&o.provider_options, "host"), "h");
+	}
 }
 
 Test(options, maps_take_keys)
