@@ -121,8 +121,19 @@ static struct sockaddr_un address_of(const struct place *p)
 	return a;
 }
 
-static int take_lock(const struct place *p, int operation, const struct pai_call *call, int *ret,
-    struct pai_err *err)
+/* A worker takes its lock's file along: who waited for that one begins again with the new. */
+static bool is_current(const struct place *p, int fd)
+{
+	struct stat ours;
+	struct stat named;
+
+	return fstat(fd, &ours) == 0 &&
+	       fstatat(p->root_fd, p->lock, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+}
+
+/* -EAGAIN, err untouched: it is another's, or no longer the file of that name. */
+static int try_lock(const struct place *p, int operation, int *ret, struct pai_err *err)
 {
 	pai_auto_fd int fd =
 	    openat(p->root_fd, p->lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -130,20 +141,31 @@ static int take_lock(const struct place *p, int operation, const struct pai_call
 	if (fd < 0) {
 		return pai_err_sys(err, "open '%s'", p->lock);
 	}
-	while (flock(fd, operation | LOCK_NB) < 0) {
-		int r;
+	if (flock(fd, operation | LOCK_NB) < 0) {
+		return errno == EWOULDBLOCK || errno == EINTR
+			   ? -EAGAIN
+			   : pai_err_sys(err, "lock '%s'", p->lock);
+	}
+	if (!is_current(p, fd)) {
+		return -EAGAIN;
+	}
+	*ret = PAI_TAKE_FD(fd);
+	return 0;
+}
 
-		if (errno != EWOULDBLOCK && errno != EINTR) {
-			return pai_err_sys(err, "lock '%s'", p->lock);
-		}
+static int take_lock(const struct place *p, int operation, const struct pai_call *call, int *ret,
+    struct pai_err *err)
+{
+	int r;
+
+	while ((r = try_lock(p, operation, ret, err)) == -EAGAIN) {
 		r = pai_call_sleep(call, pai_deadline_in(LOCK_LOOK_MS), err);
 		r = r < 0 ? r : pai_call_check(call, "waiting for the worker's lock", err);
 		if (r < 0) {
 			return r;
 		}
 	}
-	*ret = PAI_TAKE_FD(fd);
-	return 0;
+	return r;
 }
 
 /* A connection, or -ECONNREFUSED or -ENOENT (err untouched) when nobody listens. */

@@ -244,6 +244,7 @@ static void end_if_nobody_comes(struct worker *w)
 	}
 	if (!accept_one(w)) {
 		(void)unlinkat(w->config.root_fd, w->config.sock_name, 0);
+		(void)unlinkat(w->config.root_fd, w->config.lock_name, 0);
 		pai_loop_stop(w->loop);
 	}
 }

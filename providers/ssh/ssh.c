@@ -26,6 +26,7 @@
 #define THREADS 2 /* of the link: one transport at a time */
 #define QUEUED 16
 #define OPEN_LOOK_MS 5
+#define GRACE_S_MAX 86400
 #define WORDS_MS 1000  /* for why a relay that has ended did so */
 #define EARLY_MS 20000 /* a first try, when the provider is opened */
 
@@ -271,6 +272,20 @@ static int take_port(const struct pai_strmap *options, char **ret, struct pai_er
 	return r;
 }
 
+static int take_grace(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
+{
+	const char *text = pai_strmap_get(options, "line_grace");
+	unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
+
+	if (text && (!text[0] || strspn(text, "0123456789") != strlen(text) || seconds < 1 ||
+			seconds > GRACE_S_MAX)) {
+		return pai_err_set(err, PAI_E_INPUT,
+		    "line_grace=%s: expected a number of seconds from 1 to %d", text, GRACE_S_MAX);
+	}
+	s->grace_ms = seconds * 1000; /* 0: the link's own */
+	return 0;
+}
+
 static int take_transport(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
 {
 	const char *text = pai_strmap_get(options, "transport");
@@ -305,6 +320,7 @@ static int take_options(const struct pai_strmap *options, struct ssh *s, struct 
 	r = r < 0 ? r : take_text(options, "config", &s->config, err);
 	r = r < 0 ? r : take_text(options, "identity", &s->identity, err);
 	r = r < 0 ? r : take_text(options, "root", &s->root, err);
+	r = r < 0 ? r : take_grace(options, s, err);
 	r = r < 0 ? r : take_transport(options, s, err);
 	if (r == 0 && !s->root) {
 		s->root = calloc(1, 1);
@@ -385,6 +401,7 @@ static const struct pai_option_doc ssh_options[] = {
     {"port", "NUMBER of the ssh server's port"},
     {"identity", "FILE: the key to log in with"},
     {"config", "FILE: read instead of ~/.ssh/config"},
+    {"line_grace", "SECONDS that a lost line may take to come back (default: 60)"},
     {"transport", "auto|ssh: what carries it (default: auto)"},
     {NULL, NULL},
 };

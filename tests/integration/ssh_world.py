@@ -152,10 +152,19 @@ class World:
             return False
 
     def children(self):
-        """The server's processes: one or two for each connection, and what they run."""
-        done = subprocess.run(["pgrep", "-P", str(self.pid)], capture_output=True, text=True,
-                              check=False)
-        return [int(word) for word in done.stdout.split()]
+        """The server's own processes, one or two for each connection; not what they run."""
+        parents = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+                    name, _, rest = f.read().partition("(")[2].rpartition(")")
+            except OSError:
+                continue
+            parents[int(pid)] = (int(rest.split()[1]), name)
+        found = {self.pid}
+        for _ in range(3):
+            found |= {pid for pid, (up, name) in parents.items() if up in found and name == "sshd"}
+        return sorted(found - {self.pid})
 
     def cut(self):
         """Every connection ends, as by kill -9 of who serves it."""
