@@ -178,5 +178,5 @@ int pai_ws_wait(struct pai_ws *ws, struct pai_ws_req *req, const struct pai_call
 	req->arg = arg;
 	/* What it did in spite of the cancellation is its result. */
 	error = req->error;
-	return ended && error == EINTR ? err.errnum : error;
+	return ended && (error == EINTR || error == ECANCELED) ? err.errnum : error;
 }

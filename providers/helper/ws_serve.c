@@ -1,0 +1,596 @@
+/*
+ * The loop of one stream. `lock` guards everything that a completion or a push touches: those come
+ * from any thread, put their frame and try to send it; what the socket doesn't take goes out from
+ * the loop's thread.
+ *
+ *   out       whole frames that aren't data, in order
+ *   sending   READs whose bytes are ready; one chunk of one of them at a time goes between the
+ *             frames of `out`, so that a small reply waits for one chunk at most
+ *   jobs      every request that has not been answered, by id
+ */
+#include "providers/helper/ws_serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+
+#include "providers/base/clock.h"
+#include "providers/wire/exec_msg.h"
+#include "providers/wire/ws_msg.h"
+
+#define READ_BYTES (512u << 10)
+#define IN_MAX (PAI_FRAME_MAX + PAI_FRAME_HEADER + READ_BYTES)
+#define OUT_MAX (128u << 20)
+#define OUT_STOP (8u << 20)   /* past it no request is read */
+#define PUSHES_MAX (4u << 20) /* past it pushes become one */
+#define HELLO_MS 10000
+#define BUCKETS 1024u
+#define SOCKET_BYTES (1 << 20)
+
+struct stream;
+struct job {
+	struct pai_ws_request in; /* first: a completion finds the job by its request */
+	struct stream *s;
+	uint32_t id;
+	LIST_ENTRY(job) at;
+	TAILQ_ENTRY(job) to_send;
+	char *data;  /* of a READ or WRITE */
+	size_t done; /* of its bytes: come, or sent */
+	bool submitted;
+	bool held, ended; /* somebody uses it without the lock; then it was to be freed */
+};
+LIST_HEAD(job_list, job);
+TAILQ_HEAD(job_queue, job);
+
+struct stream {
+	int fd, wake_fd;
+	pthread_t thread;
+	struct pai_ws *ws;
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	/* lock */
+	struct job_list jobs[BUCKETS];
+	size_t job_count, data_bytes;
+	struct job_queue sending;
+	struct pai_buf out;
+	size_t out_at;
+	/* The chunk that is going out: its header and what is left of it. */
+	struct job *chunk_of;
+	char chunk_header[PAI_FRAME_HEADER];
+	size_t chunk_header_at, chunk_left;
+	bool failed;      /* the stream can't go on */
+	bool pushes_lost; /* since the last PUSH_ALL was put */
+	/* the thread's own */
+	struct pai_buf in;
+	bool ready; /* changed under the lock */
+	uint64_t hello_by_ms;
+};
+
+/* --- jobs --- */
+
+static struct job_list *bucket(struct stream *s, uint32_t id)
+{
+	return &s->jobs[id % BUCKETS];
+}
+
+static struct job *find_locked(struct stream *s, uint32_t id)
+{
+	struct job *j;
+
+	LIST_FOREACH(j, bucket(s, id), at)
+	{
+		if (j->id == id) {
+			return j;
+		}
+	}
+	return NULL;
+}
+
+static size_t job_bytes(const struct job *j)
+{
+	enum pai_ws_op op = j->in.req.op;
+
+	return op == PAI_WS_READ || op == PAI_WS_WRITE ? j->in.req.in.io.len : 0;
+}
+
+static void job_free_locked(struct job *j)
+{
+	struct stream *s = j->s;
+
+	if (j->held) {
+		j->ended = true;
+		return;
+	}
+	LIST_REMOVE(j, at);
+	s->job_count--;
+	s->data_bytes -= job_bytes(j);
+	pai_ws_req_fini(&j->in.req);
+	j->in.req.in.io.data = NULL;
+	pai_ws_request_fini(&j->in);
+	free(j->data);
+	free(j);
+	if (s->job_count == 0) {
+		(void)pthread_cond_signal(&s->idle);
+	}
+}
+
+/* --- out --- */
+
+static void wake(struct stream *s)
+{
+	(void)eventfd_write(s->wake_fd, 1);
+}
+
+static void fail_locked(struct stream *s)
+{
+	s->failed = true;
+	wake(s);
+}
+
+static uint32_t reply_flags(const struct stream *s)
+{
+	return __atomic_load_n(&s->ws->gone, __ATOMIC_ACQUIRE) ? PAI_WS_REPLY_GONE : 0;
+}
+
+static void put_push_all_locked(struct stream *s)
+{
+	static const struct pai_ws_push all = {.flags = PAI_WS_PUSH_ALL};
+
+	s->pushes_lost = false;
+	if (pai_ws_put_push(&s->out, &all) < 0) {
+		fail_locked(s);
+	}
+}
+
+static void put_reply_locked(struct stream *s, struct job *j)
+{
+	struct pai_ws_req *req = &j->in.req;
+
+	if (s->pushes_lost) {
+		put_push_all_locked(s); /* nothing newer is told before it */
+	}
+	if (pai_ws_put_reply(&s->out, j->id, req, reply_flags(s)) < 0) {
+		fail_locked(s);
+	}
+}
+
+/* Its bytes, each send of them, go from the loop's thread or whoever completes something. */
+static void begin_chunk_locked(struct stream *s)
+{
+	struct job *j = TAILQ_FIRST(&s->sending);
+	size_t left = j->in.req.out.len - j->done;
+
+	s->chunk_of = j;
+	s->chunk_left = left < PAI_FRAME_DATA_MAX ? left : PAI_FRAME_DATA_MAX;
+	s->chunk_header_at = 0;
+	pai_frame_header(s->chunk_header, PAI_MSG_WS_DATA, j->id, s->chunk_left);
+}
+
+static void end_chunk_locked(struct stream *s)
+{
+	struct job *j = s->chunk_of;
+
+	s->chunk_of = NULL;
+	TAILQ_REMOVE(&s->sending, j, to_send);
+	if (j->done < j->in.req.out.len) {
+		TAILQ_INSERT_TAIL(&s->sending, j, to_send);
+		return;
+	}
+	put_reply_locked(s, j);
+	job_free_locked(j);
+}
+
+/* What goes next, as at most two pieces; 0: nothing. */
+static int next_pieces_locked(struct stream *s, struct iovec iov[2])
+{
+	if (!s->chunk_of && s->out_at == s->out.len && !TAILQ_EMPTY(&s->sending)) {
+		begin_chunk_locked(s);
+	}
+	if (s->chunk_of) {
+		iov[0].iov_base = s->chunk_header + s->chunk_header_at;
+		iov[0].iov_len = PAI_FRAME_HEADER - s->chunk_header_at;
+		iov[1].iov_base = s->chunk_of->data + s->chunk_of->done;
+		iov[1].iov_len = s->chunk_left;
+		return 2;
+	}
+	iov[0].iov_base = s->out.data + s->out_at;
+	iov[0].iov_len = s->out.len - s->out_at;
+	return iov[0].iov_len > 0;
+}
+
+static void sent_locked(struct stream *s, size_t n)
+{
+	size_t of_header;
+
+	if (!s->chunk_of) {
+		s->out_at += n;
+		if (s->out_at == s->out.len) {
+			pai_buf_clear(&s->out);
+			s->out_at = 0;
+		} else if (s->out_at >= READ_BYTES) {
+			pai_buf_consume(&s->out, s->out_at);
+			s->out_at = 0;
+		}
+		return;
+	}
+	of_header = PAI_FRAME_HEADER - s->chunk_header_at;
+	of_header = of_header < n ? of_header : n;
+	s->chunk_header_at += of_header;
+	s->chunk_of->done += n - of_header;
+	s->chunk_left -= n - of_header;
+	if (s->chunk_left == 0 && s->chunk_header_at == PAI_FRAME_HEADER) {
+		end_chunk_locked(s);
+	}
+}
+
+/* Whether something is left that the socket doesn't take now. */
+static bool flush_locked(struct stream *s)
+{
+	struct iovec iov[2];
+	int count;
+
+	while (!s->failed && (count = next_pieces_locked(s, iov)) > 0) {
+		struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+		ssize_t n = sendmsg(s->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n >= 0) {
+			sent_locked(s, (size_t)n);
+		} else if (errno == EAGAIN) {
+			return true;
+		} else if (errno != EINTR) {
+			fail_locked(s);
+		}
+	}
+	return false;
+}
+
+/* The loop's thread sends once for all that it has done; others at once. */
+static void flush_from_anywhere_locked(struct stream *s)
+{
+	if (!pthread_equal(pthread_self(), s->thread) && flush_locked(s)) {
+		wake(s);
+	}
+}
+
+static void on_done(struct pai_ws_req *req)
+{
+	struct job *j = (struct job *)req;
+	struct stream *s = j->s;
+
+	(void)pthread_mutex_lock(&s->lock);
+	if (req->op == PAI_WS_READ && req->error == 0 && req->out.len > 0 && !s->failed) {
+		j->done = 0;
+		TAILQ_INSERT_TAIL(&s->sending, j, to_send);
+	} else {
+		put_reply_locked(s, j);
+		job_free_locked(j);
+	}
+	flush_from_anywhere_locked(s);
+	(void)pthread_mutex_unlock(&s->lock);
+}
+
+static void on_push(void *arg, const struct pai_ws_push *push)
+{
+	struct stream *s = arg;
+
+	(void)pthread_mutex_lock(&s->lock);
+	if (!s->ready) {
+		/* Nothing has been asked yet, so nothing is known. */
+	} else if (s->pushes_lost || s->out.len - s->out_at > PUSHES_MAX) {
+		s->pushes_lost = true;
+	} else if (push->flags & PAI_WS_PUSH_ALL) {
+		put_push_all_locked(s);
+	} else if (pai_ws_put_push(&s->out, push) < 0) {
+		s->pushes_lost = true; /* a name that no frame may carry */
+	}
+	flush_from_anywhere_locked(s);
+	(void)pthread_mutex_unlock(&s->lock);
+}
+
+/* --- in --- */
+
+static int answer_hello(struct stream *s, const struct pai_ws_serve *c, struct pai_view payload)
+{
+	struct pai_ws_ready ready = {.version = PAI_WS_VERSION};
+	struct pai_ws_config config = {.pool = c->pool};
+	struct pai_err why = PAI_ERR_INIT;
+	struct pai_ws_hello hello;
+	int r = pai_ws_get_hello(payload, &hello);
+
+	if (r < 0) {
+		return r;
+	}
+	config.raw_ids = hello.flags & PAI_WS_HELLO_RAW_IDS;
+	if (hello.flags & PAI_WS_HELLO_PUSHES) {
+		config.on_push = on_push;
+		config.push_arg = s;
+	}
+	r = hello.version == PAI_WS_VERSION ? c->open(c->arg, &config, &s->ws, &why)
+					    : pai_err_set(&why, PAI_E_PROTOCOL,
+						  "this helper speaks version %d", PAI_WS_VERSION);
+	if (r < 0) {
+		ready.error = why.errnum;
+		(void)snprintf(ready.message, sizeof(ready.message), "%s", why.msg);
+	} else {
+		ready.caps = s->ws->caps & ~(uint32_t)PAI_WS_CAP_INLINE;
+	}
+	(void)pthread_mutex_lock(&s->lock);
+	s->ready = r == 0;
+	r = pai_ws_put_ready(&s->out, &ready);
+	(void)flush_locked(s);
+	(void)pthread_mutex_unlock(&s->lock);
+	return s->ready ? r : -ESHUTDOWN;
+}
+
+static void submit(struct stream *s, struct job *j)
+{
+	j->submitted = true;
+	j->in.req.done = on_done;
+	pai_ws_submit(s->ws, &j->in.req);
+}
+
+static int take_request(struct stream *s, const struct pai_frame *f)
+{
+	struct job *j = calloc(1, sizeof(*j));
+	int r = j ? pai_ws_get_request(f->payload, &j->in) : -ENOMEM;
+	size_t bytes = r == 0 ? job_bytes(j) : 0;
+
+	if (bytes > 0) {
+		j->data = malloc(bytes);
+		r = j->data ? 0 : -ENOMEM;
+		j->in.req.in.io.data = j->data;
+	}
+	(void)pthread_mutex_lock(&s->lock);
+	if (r == 0 && (find_locked(s, f->id) || s->job_count == PAI_WS_WINDOW_REQUESTS ||
+			  bytes > PAI_WS_WINDOW_BYTES - s->data_bytes)) {
+		r = -EPROTO;
+	}
+	if (r == 0) {
+		j->s = s;
+		j->id = f->id;
+		LIST_INSERT_HEAD(bucket(s, f->id), j, at);
+		s->job_count++;
+		s->data_bytes += bytes;
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	if (r < 0) {
+		if (j) {
+			pai_ws_request_fini(&j->in);
+			free(j->data);
+			free(j);
+		}
+		return r;
+	}
+	if (j->in.req.op != PAI_WS_WRITE || bytes == 0) {
+		submit(s, j);
+	}
+	return 0;
+}
+
+static int take_data(struct stream *s, const struct pai_frame *f)
+{
+	struct pai_view v = f->payload;
+	struct job *j;
+
+	(void)pthread_mutex_lock(&s->lock);
+	j = find_locked(s, f->id);
+	(void)pthread_mutex_unlock(&s->lock);
+	if (!j || j->submitted || v.len == 0 || v.len > PAI_FRAME_DATA_MAX ||
+	    v.len > j->in.req.in.io.len - j->done) {
+		return -EPROTO;
+	}
+	memcpy(j->data + j->done, v.data, v.len);
+	j->done += v.len;
+	if (j->done == j->in.req.in.io.len) {
+		submit(s, j);
+	}
+	return 0;
+}
+
+/* What has been answered meanwhile is unknown: the frames crossed. */
+static int take_cancel(struct stream *s, const struct pai_frame *f)
+{
+	struct job *j;
+
+	if (f->payload.len > 0) {
+		return -EPROTO;
+	}
+	(void)pthread_mutex_lock(&s->lock);
+	j = find_locked(s, f->id);
+	if (j && j->submitted && !j->ended) {
+		j->held = true; /* it may be answered meanwhile, by whomever */
+		(void)pthread_mutex_unlock(&s->lock);
+		pai_ws_cancel(s->ws, &j->in.req);
+		(void)pthread_mutex_lock(&s->lock);
+		j->held = false;
+		if (j->ended) {
+			job_free_locked(j);
+		}
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static int take_frame(struct stream *s, const struct pai_ws_serve *c, const struct pai_frame *f)
+{
+	int r = 0;
+
+	if (f->type == PAI_MSG_WS_HELLO) {
+		return s->ready ? -EPROTO : answer_hello(s, c, f->payload);
+	}
+	if (!s->ready) {
+		return -EPROTO;
+	}
+	switch (f->type) {
+	case PAI_MSG_WS_REQUEST:
+		return take_request(s, f);
+	case PAI_MSG_WS_DATA:
+		return take_data(s, f);
+	case PAI_MSG_WS_CANCEL:
+		return take_cancel(s, f);
+	case PAI_MSG_PING:
+		(void)pthread_mutex_lock(&s->lock);
+		r = f->payload.len > 64 ? -EPROTO
+					: pai_frame_put(&s->out, PAI_MSG_PONG, f->id,
+					      f->payload.data, f->payload.len);
+		(void)pthread_mutex_unlock(&s->lock);
+		return r;
+	default:
+		return -EPROTO;
+	}
+}
+
+/* One read and all the frames that it completes. 0, -ECONNRESET at its end, or another errno. */
+static int read_some(struct stream *s, const struct pai_ws_serve *c)
+{
+	struct pai_frame f;
+	size_t at = 0;
+	ssize_t n;
+	int r;
+
+	if (pai_buf_reserve(&s->in, READ_BYTES) < 0) {
+		return -ENOMEM;
+	}
+	n = recv(s->fd, s->in.data + s->in.len, READ_BYTES, MSG_DONTWAIT);
+	if (n <= 0) {
+		return n == 0 ? -ECONNRESET : errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	}
+	s->in.len += (size_t)n;
+	while ((r = pai_frame_next(&s->in, &at, &f)) == 1) {
+		r = take_frame(s, c, &f);
+		if (r < 0) {
+			return r;
+		}
+	}
+	pai_buf_consume(&s->in, at);
+	return r;
+}
+
+/* --- the loop --- */
+
+static int poll_ms(const struct stream *s)
+{
+	return s->ready ? -1 : pai_deadline_poll_ms(s->hello_by_ms);
+}
+
+static int serve(struct stream *s, const struct pai_ws_serve *c)
+{
+	struct pollfd fds[2] = {{.fd = s->fd}, {.fd = s->wake_fd, .events = POLLIN}};
+	eventfd_t count;
+	bool is_full, failed;
+	int r = 0;
+
+	while (r == 0) {
+		(void)pthread_mutex_lock(&s->lock);
+		fds[0].events = flush_locked(s) ? POLLOUT : 0;
+		is_full = s->out.len - s->out_at > OUT_STOP;
+		failed = s->failed;
+		(void)pthread_mutex_unlock(&s->lock);
+		if (failed) {
+			return -ECONNRESET;
+		}
+		fds[0].events |= is_full ? 0 : POLLIN;
+		if (poll(fds, 2, poll_ms(s)) < 0 && errno != EINTR) {
+			return -errno;
+		}
+		if (!s->ready && pai_deadline_passed(s->hello_by_ms)) {
+			return -ETIMEDOUT;
+		}
+		if (fds[1].revents) {
+			(void)eventfd_read(s->wake_fd, &count);
+		}
+		if (fds[0].revents & POLLIN) {
+			r = read_some(s, c);
+		} else if (fds[0].revents & (POLLHUP | POLLERR)) {
+			r = -ECONNRESET;
+		}
+	}
+	return r;
+}
+
+/* What waits is ended by the revocation, what runs is waited for: each is bounded by what it asks
+ * of the file system. */
+static void end_jobs(struct stream *s)
+{
+	struct job *j, *next;
+
+	if (s->ws) {
+		pai_ws_revoke(s->ws);
+	}
+	(void)pthread_mutex_lock(&s->lock);
+	s->failed = true;
+	while ((j = TAILQ_FIRST(&s->sending)) != NULL) {
+		TAILQ_REMOVE(&s->sending, j, to_send);
+		job_free_locked(j);
+	}
+	s->chunk_of = NULL;
+	for (size_t i = 0; i < BUCKETS; i++) {
+		for (j = LIST_FIRST(&s->jobs[i]); j; j = next) {
+			next = LIST_NEXT(j, at);
+			if (!j->submitted) {
+				job_free_locked(j);
+			}
+		}
+	}
+	while (s->job_count > 0) {
+		(void)pthread_cond_wait(&s->idle, &s->lock);
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	pai_ws_unref(s->ws);
+}
+
+static int stream_init(struct stream *s)
+{
+	s->thread = pthread_self();
+	s->hello_by_ms = pai_deadline_in(HELLO_MS);
+	(void)pthread_mutex_init(&s->lock, NULL);
+	(void)pthread_cond_init(&s->idle, NULL);
+	TAILQ_INIT(&s->sending);
+	s->in.max = IN_MAX;
+	s->out.max = OUT_MAX;
+	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	(void)setsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
+	return s->wake_fd < 0 ? -errno : 0;
+}
+
+static void stream_free(struct stream *s)
+{
+	(void)close(s->fd);
+	if (s->wake_fd >= 0) {
+		(void)close(s->wake_fd);
+	}
+	pai_buf_fini(&s->in);
+	pai_buf_fini(&s->out);
+	(void)pthread_mutex_destroy(&s->lock);
+	(void)pthread_cond_destroy(&s->idle);
+	free(s);
+}
+
+int pai_ws_serve_run(const struct pai_ws_serve *c, struct pai_err *err)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s) {
+		(void)close(c->take_fd);
+		return pai_err_no_memory(err);
+	}
+	s->fd = c->take_fd;
+	r = stream_init(s);
+	if (r == 0) {
+		r = serve(s, c);
+		end_jobs(s);
+	}
+	stream_free(s);
+	if (r == -ECONNRESET || r == -EPIPE || r == -ESHUTDOWN) {
+		return 0;
+	}
+	return r == -EPROTO ? pai_err_set(err, PAI_E_PROTOCOL, "the client broke the protocol")
+			    : pai_err_errno(err, -r, "a stream of files");
+}
