@@ -556,3 +556,26 @@ int pai_sandbox_open_exec(
 	*ret_fd = fd;
 	return 0;
 }
+
+int pai_sandbox_open_files(
+    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	int fd = -1;
+	int r = begin(sb->provider, "open_files", call, err);
+
+	if (r < 0) {
+		return r;
+	}
+	if (!sb->ops->open_files) {
+		return unsupported(sb->provider, "open_files", err);
+	}
+	r = sb->ops->open_files(sb, call, &fd, err);
+	if (r != 0) {
+		return failed(sb->provider, "open_files", r, err);
+	}
+	if (fd < 0) {
+		return broken(sb->provider, "open_files", "no descriptor", err);
+	}
+	*ret_fd = fd;
+	return 0;
+}

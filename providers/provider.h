@@ -224,6 +224,14 @@ int pai_sandbox_host_files(struct pai_sandbox *sb, const struct pai_call *call,
 int pai_sandbox_open_exec(struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd,
     struct pai_err *err) PAI_WARN_UNUSED;
 
+/*
+ * A stream to whoever serves the sandbox's files by the frames of wire/ws_msg.h (a pai-helper in
+ * it): a stream socket of the caller's. Called again when the stream has ended. NOT_FOUND: the
+ * sandbox is gone. UNSUPPORTED: files go through host_files or the portable server.
+ */
+int pai_sandbox_open_files(struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd,
+    struct pai_err *err) PAI_WARN_UNUSED;
+
 /* --- making one --- */
 
 /*

@@ -5,7 +5,7 @@
  *   item     = "seed=" NUMBER               for the probabilities; 1 when not given
  *            | CALL [ when ] "=" action
  *   CALL     = "*" | probe create connect list run read_file write_file list_dir keep_alive kill
- *              pause open_line host_files open_exec
+ *              pause open_line host_files open_exec open_files
  *   when     = "#" N          the Nth matching call only, counted from 1
  *            | "#" N "+"      that one and all after it
  *            | "#" N "-" M    from the Nth to the Mth

@@ -12,7 +12,7 @@
 #include "providers/provider.h"
 
 /* Raised whenever anything in this header or provider.h changes incompatibly. */
-#define PAI_PROVIDER_ABI 1
+#define PAI_PROVIDER_ABI 2
 
 struct pai_provider_ops {
 	const char *name;
@@ -51,6 +51,8 @@ struct pai_sandbox_ops {
 	int (*host_files)(struct pai_sandbox *sb, const struct pai_call *call,
 	    struct pai_host_files *ret, struct pai_err *err);
 	int (*open_exec)(
+	    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);
+	int (*open_files)(
 	    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);
 };
 

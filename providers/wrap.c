@@ -28,6 +28,7 @@ const char *pai_wrap_call_name(enum pai_wrap_call call)
 	    [PAI_WRAP_OPEN_LINE] = "open_line",
 	    [PAI_WRAP_HOST_FILES] = "host_files",
 	    [PAI_WRAP_OPEN_EXEC] = "open_exec",
+	    [PAI_WRAP_OPEN_FILES] = "open_files",
 	};
 
 	return names[call];
@@ -268,6 +269,18 @@ static int wrapped_open_exec(
 	return close_if_failed(after(w, &e, r, ms, err), ret_fd);
 }
 
+static int wrapped_open_files(
+    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	struct pai_wrap *w = wrap_of(sb->provider);
+	struct pai_wrap_event e = event_of(PAI_WRAP_OPEN_FILES, sb, call);
+	uint64_t ms;
+	int r = before(w, &e, &ms, err);
+
+	r = r < 0 ? r : pai_sandbox_open_files(pai_wrap_inner(sb), call, ret_fd, err);
+	return close_if_failed(after(w, &e, r, ms, err), ret_fd);
+}
+
 /* --- provider --- */
 
 static int wrap_probe(struct pai_provider *p, const struct pai_call *call, struct pai_err *err)
@@ -375,6 +388,7 @@ void pai_wrap_init(
 	    .open_line = wrapped_open_line,
 	    .host_files = wrapped_host_files,
 	    .open_exec = wrapped_open_exec,
+	    .open_files = wrapped_open_files,
 	};
 	w->base.ops = &w->ops;
 	w->base.caps = take_inner->caps;

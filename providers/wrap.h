@@ -27,6 +27,7 @@ enum pai_wrap_call {
 	PAI_WRAP_OPEN_LINE,
 	PAI_WRAP_HOST_FILES,
 	PAI_WRAP_OPEN_EXEC,
+	PAI_WRAP_OPEN_FILES,
 	PAI_WRAP_CALL_COUNT
 };
 /* "read_file", as the function is called. */

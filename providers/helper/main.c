@@ -4,6 +4,8 @@
  *   pai-helper supervise FD-OPTIONS [--workspace DIR]   the supervisor (supervisor.h)
  *   pai-helper contain DIR                              process 1 of a container: the supervisor,
  *                                                       by DIR/nonce, DIR/lease and DIR/sock/
+ *   pai-helper files --root-fd N --nonce-fd N           serves a directory on its stdin, a stream
+ *                                                       socket (ws_serve.h)
  *   pai-helper launch FILES PROGRAM ARG...              starts PROGRAM in a session of its own as
  *                                                       nobody's child, with the descriptors 0-15
  *                                                       and FILES as its soft limit of open files
@@ -24,12 +26,17 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "providers/base/pool.h"
 #include "providers/base/version.h"
 #include "providers/helper/serve.h"
 #include "providers/helper/supervisor.h"
+#include "providers/helper/ws_serve.h"
+#include "providers/provider.h"
 
 #define LAUNCH_FIRST_CLOSED 16
 #define NO_ROOT 3
+#define FILES_THREADS 8
+#define FILES_QUEUED 4096
 
 static int usage(void)
 {
@@ -40,7 +47,7 @@ static int usage(void)
 static int help(void)
 {
 	(void)fputs(
-	    "usage: pai-helper supervise|launch|serve ...\n\n"
+	    "usage: pai-helper supervise|files|launch|serve ...\n\n"
 	    "What runs in or around a sandbox on behalf of paifs, which starts it; it takes no "
 	    "orders\nby hand: pai-exec runs commands. --version tells its version, and the "
 	    "machine it runs on.\n"
@@ -148,6 +155,48 @@ static int contain(int argc, char **argv)
 	return 0;
 }
 
+static int open_posix(
+    void *arg, const struct pai_ws_config *config, struct pai_ws **ret, struct pai_err *err)
+{
+	return pai_ws_posix_new(arg, config, ret, err);
+}
+
+static int files(int argc, char **argv)
+{
+	static const struct option options[] = {
+	    {"root-fd", required_argument, NULL, 'r'},
+	    {"nonce-fd", required_argument, NULL, 'n'},
+	    {NULL, 0, NULL, 0},
+	};
+	struct pai_host_files at = {.root_fd = -1, .nonce_fd = -1};
+	struct pai_ws_serve serve = {.take_fd = STDIN_FILENO, .open = open_posix, .arg = &at};
+	struct pai_err err = PAI_ERR_INIT;
+	struct rlimit limit;
+	int opt, r;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt != 'r' && opt != 'n') {
+			return usage();
+		}
+		*(opt == 'r' ? &at.root_fd : &at.nonce_fd) = parse_fd(optarg);
+	}
+	if (at.root_fd < 0 || at.nonce_fd < 0 || optind != argc) {
+		return usage();
+	}
+	/* Each file that is open through the line is one here. */
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	serve.pool = pai_pool_new("files", FILES_THREADS, FILES_QUEUED);
+	r = serve.pool ? pai_ws_serve_run(&serve, &err) : pai_err_no_memory(&err);
+	pai_pool_free(serve.pool);
+	if (r < 0) {
+		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
+	}
+	return r < 0;
+}
+
 /* A daemon has threads: it spawns this, waits for it, and the program is init's child. */
 static int launch(int argc, char **argv)
 {
@@ -246,6 +295,9 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "contain") == 0) {
 		return contain(argc - 1, argv + 1);
+	}
+	if (strcmp(argv[1], "files") == 0) {
+		return files(argc - 1, argv + 1);
 	}
 	if (strcmp(argv[1], "launch") == 0) {
 		return launch(argc - 1, argv + 1);

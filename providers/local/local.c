@@ -494,6 +494,15 @@ static int parse_bool(const char *name, const char *text, bool *ret, struct pai_
 	return text ? pai_err_set(err, PAI_E_INPUT, "%s=%s: expected yes or no", name, text) : 0;
 }
 
+static int parse_workspace(const char *text, bool *ret, struct pai_err *err)
+{
+	*ret = text && strcmp(text, "helper") == 0;
+	if (text && !*ret && strcmp(text, "host") != 0) {
+		return pai_err_set(err, PAI_E_INPUT, "workspace=%s: expected host or helper", text);
+	}
+	return 0;
+}
+
 static void set_caps(struct pai_local *l)
 {
 	l->base.caps = PAI_CAP_BINDING_KEYS | PAI_CAP_BINDING_PROCESSES | PAI_CAP_DURABLE |
@@ -534,11 +543,17 @@ static int local_open(
 	r = r < 0 ? r
 		  : parse_bool("host_commands", pai_strmap_get(options, "host_commands"),
 			&l->host_commands, err);
+	r = r < 0 ? r : parse_workspace(pai_strmap_get(options, "workspace"), &l->far_files, err);
 	if (r < 0) {
 		local_free(&l->base);
 		return r;
 	}
-	l->helper = l->host_commands ? pai_helper_find_own() : NULL;
+	l->helper = l->host_commands || l->far_files ? pai_helper_find_own() : NULL;
+	if (l->far_files && !l->helper) {
+		local_free(&l->base);
+		return pai_err_set(err, PAI_E_INPUT,
+		    "workspace=helper: pai-helper was not found beside this program");
+	}
 	set_caps(l);
 	*ret = &l->base;
 	return 0;
@@ -547,6 +562,9 @@ static int local_open(
 static const struct pai_option_doc local_options[] = {
     {"root", "DIR: where sandboxes are kept (default: local/ in the state directory)"},
     {"host_commands", "allow commands, which run on this host (default: no)"},
+    {"workspace",
+	"host|helper: who reads and writes the files, this program or a pai-helper at the "
+	"other end of a line, as on another host; to try that out (default: host)"},
     {NULL, NULL},
 };
 

@@ -16,9 +16,16 @@
  *
  * A sandbox of an earlier build has `meta.json` and no `meta`: it stays as it is, and is none.
  *
+<<<<<<< HEAD
  *   local.c    provider calls        store.c    the layout above      keys.c    binding keys
  *   sandbox.c  sandbox calls         meta.c     the file `meta`
  *   supervise.c, isolate.c  commands
+=======
+ *   local.c    provider calls        store.c    the layout above      remove.c  hostile trees
+ *   sandbox.c  sandbox calls         meta.c     the file `meta`       keys.c    binding keys
+ *   files.c    contract file calls   supervise.c, isolate.c  commands
+ *   far_files.c  the workspace by a helper, as if it were far away
+>>>>>>> cf76ef9 (local: serve the workspace by a helper when asked to)
  */
 #ifndef PAI_LOCAL_LOCAL_H
 #define PAI_LOCAL_LOCAL_H
@@ -42,6 +49,7 @@ struct pai_local {
 	struct pai_provider base;
 	char *root; /* absolute */
 	bool host_commands;
+	bool far_files;             /* the workspace is served by a helper */
 	uint64_t files_limit;       /* of open files, soft, when the provider was opened */
 	char *helper;               /* path of pai-helper; NULL: not found */
 	char why_not_isolated[160]; /* "": bubblewrap works */
@@ -142,6 +150,11 @@ int pai_local_open_exec(
     struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);
 int pai_local_run(struct pai_sandbox *sb, const struct pai_run_input *input,
     const struct pai_call *call, struct pai_run_result *ret, struct pai_err *err);
+/* Starts the helper's `launch`, which is argv[1], with fds[i] as its descriptor i (-1: none); they
+ * are PAI_LOCAL_HIGH_FD or above. Returns when it has ended, and the program is nobody's child. */
+#define PAI_LOCAL_HIGH_FD 40
+int pai_local_spawn(
+    const char *helper, char *const argv[], const int *fds, size_t count, struct pai_err *err);
 /* Ends the supervisor and everything that runs in the sandbox. `begin` gets hold of it and lets
  * nobody start or find one until `fini`; the nonce is unlinked between the two, since a supervisor
  * that sees that ends by itself, and is no longer to be had while its commands are still dying. */
@@ -152,6 +165,11 @@ int pai_local_fence_begin(
     int dir_fd, const struct pai_call *call, struct pai_local_fence *f, struct pai_err *err);
 int pai_local_fence_end(struct pai_local_fence *f, struct pai_err *err);
 void pai_local_fence_fini(struct pai_local_fence *f);
+
+/* --- far_files.c --- */
+
+int pai_local_open_files(
+    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);
 
 /* --- isolate.c --- */
 

@@ -135,6 +135,9 @@ static int local_host_files(struct pai_sandbox *base, const struct pai_call *cal
 	if (r < 0) {
 		return r;
 	}
+	if (sb->local->far_files) {
+		return pai_err_set(err, PAI_E_UNSUPPORTED, "the workspace is a helper's");
+	}
 	root_fd = fcntl(sb->workspace_fd, F_DUPFD_CLOEXEC, 0);
 	nonce_fd = fcntl(sb->nonce_fd, F_DUPFD_CLOEXEC, 0);
 	if (root_fd < 0 || nonce_fd < 0) {
@@ -182,4 +185,5 @@ const struct pai_sandbox_ops pai_local_sandbox_ops = {
     .kill = local_kill,
     .host_files = local_host_files,
     .open_exec = pai_local_open_exec,
+    .open_files = pai_local_open_files,
 };

@@ -27,7 +27,6 @@
 #define START_MS 10000
 #define TERM_MS 7000 /* past the supervisor's own bound for killing what is in it */
 #define KILL_MS 5000
-#define HIGH_FD 40 /* clear of the numbers that the launched program gets */
 #define TEXT_MAX (4u << 20)
 
 /* --- the socket --- */
@@ -159,7 +158,8 @@ static int gather(
 	x->fds[PAI_LOCAL_FD_HOME] =
 	    openat(sb->dir_fd, "home", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	for (int i = 0; i < PAI_LOCAL_FD_END; i++) {
-		int high = x->fds[i] < 0 ? -1 : fcntl(x->fds[i], F_DUPFD_CLOEXEC, HIGH_FD);
+		int high =
+		    x->fds[i] < 0 ? -1 : fcntl(x->fds[i], F_DUPFD_CLOEXEC, PAI_LOCAL_HIGH_FD);
 
 		if (high < 0 && (i != PAI_LOCAL_FD_ARGS || bound)) {
 			return pai_err_sys(err, "descriptors for the supervisor");
@@ -170,7 +170,8 @@ static int gather(
 	return 0;
 }
 
-static int spawn(const char *helper, char *const argv[], struct launch *x, struct pai_err *err)
+int pai_local_spawn(
+    const char *helper, char *const argv[], const int *fds, size_t count, struct pai_err *err)
 {
 	char path_env[] = "PATH=/usr/bin:/bin";
 	char *env[] = {path_env, NULL};
@@ -182,9 +183,9 @@ static int spawn(const char *helper, char *const argv[], struct launch *x, struc
 
 	(void)posix_spawn_file_actions_init(&actions);
 	(void)posix_spawnattr_init(&attr);
-	for (int i = 0; i < PAI_LOCAL_FD_END; i++) {
-		if (x->fds[i] >= 0) {
-			(void)posix_spawn_file_actions_adddup2(&actions, x->fds[i], i);
+	for (size_t i = 0; i < count; i++) {
+		if (fds[i] >= 0) {
+			(void)posix_spawn_file_actions_adddup2(&actions, fds[i], (int)i);
 		}
 	}
 	/* It outlives us, and would keep the file system busy that we happen to stand in. */
@@ -254,7 +255,8 @@ static int launch(
 	}
 	argv[n] = NULL;
 	_Static_assert(PAI_LOCAL_FD_HELPER == 8 && PAI_LOCAL_FD_ARGS == 9, "named above");
-	return spawn(helper, (char *const *)(uintptr_t)argv, x, err);
+	return pai_local_spawn(
+	    helper, (char *const *)(uintptr_t)argv, x->fds, PAI_LOCAL_FD_END, err);
 }
 
 /* Its one byte, or its last words. */

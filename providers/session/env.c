@@ -3,8 +3,9 @@
  * the attach job, revoked once, never replaced under a holder.
  *
  * The file server is the in-process posix one where the provider has the workspace as a directory
- * of this host, and the portable one otherwise. The line is the supervisor's where the provider has
- * one, opened on first use and again when it has died; else commands go through run().
+ * of this host, else a helper's at the other end of a line where there is one, and the portable one
+ * otherwise. The line is the supervisor's where the provider has one, opened on first use and again
+ * when it has died; else commands go through run().
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "providers/base/clock.h"
+#include "providers/helper/ws_line.h"
 #include "providers/session/session_private.h"
 
 #define FENCE_MS 12000 /* past the supervisor's own bound for a process that does not die */
@@ -108,35 +110,82 @@ void pai_env_busy(struct pai_env *e, int delta)
 	}
 }
 
+static int open_files(void *arg, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	struct pai_env *e = arg;
+
+	return pai_sandbox_open_files(e->sandbox, call, ret_fd, err);
+}
+
+/* In this process, on a directory of this host. UNSUPPORTED: there is none. */
+static int compose_near(struct pai_env *e, const struct pai_ws_config *config,
+    const struct pai_call *call, struct pai_err *err)
+{
+	struct pai_host_files files = {.root_fd = -1, .nonce_fd = -1};
+	int r = pai_sandbox_host_files(e->sandbox, call, &files, err);
+
+	if (r < 0) {
+		return r;
+	}
+	/* Ours beside the server's; without it a loss is seen later. */
+	e->nonce_fd = fcntl(files.nonce_fd, F_DUPFD_CLOEXEC, 0);
+	return pai_ws_posix_new(&files, config, &e->ws, err);
+}
+
+/* By a helper in the sandbox. UNSUPPORTED: there is none. */
+static int compose_far(struct pai_env *e, const struct pai_ws_config *config,
+    const struct pai_call *call, struct pai_err *err)
+{
+	struct pai_ws_line_config line = {.open = open_files, .arg = e, .freed = part_freed};
+	int r;
+
+	(void)atomic_fetch_add(&e->parts, 1);
+	r = pai_ws_line_new(&line, config, call, &e->ws, err);
+	if (r < 0) {
+		part_freed(e);
+	}
+	return r;
+}
+
+static int compose_portable(
+    struct pai_env *e, const struct pai_ws_config *config, struct pai_err *err)
+{
+	struct pai_ws_config own = *config;
+	int r;
+
+	own.freed = part_freed;
+	own.freed_arg = e;
+	(void)atomic_fetch_add(&e->parts, 1);
+	r = pai_ws_portable_new(e->sandbox, &own, &e->ws, err);
+	if (r < 0) {
+		part_freed(e);
+	}
+	return r;
+}
+
 static int compose_ws(struct pai_env *e, const struct pai_call *call, struct pai_err *err)
 {
 	struct pai_sessions *m = e->session->m;
 	struct pai_ws_config config = {.pool = m->pool, .raw_ids = m->raw_ids};
-	struct pai_host_files files = {.root_fd = -1, .nonce_fd = -1};
 	struct pai_err why = PAI_ERR_INIT;
 	int r;
 
 	if (m->listener.compose) {
 		e->user = m->listener.compose(m->listener.arg, e->session, &config);
 	}
-	if (!m->portable) {
-		r = pai_sandbox_host_files(e->sandbox, call, &files, &why);
-		if (r == 0) {
-			/* Ours beside the server's; without it a loss is seen later. */
-			e->nonce_fd = fcntl(files.nonce_fd, F_DUPFD_CLOEXEC, 0);
-			return pai_ws_posix_new(&files, &config, &e->ws, err);
-		}
-		if (why.code != PAI_E_UNSUPPORTED) {
-			*err = why;
-			return r;
-		}
+	if (m->portable) {
+		return compose_portable(e, &config, err);
 	}
-	config.freed = part_freed;
-	config.freed_arg = e;
-	(void)atomic_fetch_add(&e->parts, 1);
-	r = pai_ws_portable_new(e->sandbox, &config, &e->ws, err);
+	r = compose_near(e, &config, call, &why);
+	if (r < 0 && why.code == PAI_E_UNSUPPORTED) {
+		why = (struct pai_err)PAI_ERR_INIT;
+		r = compose_far(e, &config, call, &why);
+	}
+	if (r < 0 && why.code == PAI_E_UNSUPPORTED) {
+		return compose_portable(e, &config, err);
+	}
 	if (r < 0) {
-		part_freed(e);
+		*err = why;
 	}
 	return r;
 }

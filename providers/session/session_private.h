@@ -39,8 +39,8 @@ struct pai_env_event {
 struct pai_env {
 	atomic_uint refs;
 	/* What the sandbox, and with it the session and the provider, is kept for: the references
-	 * as one, the portable server and each portable line. A call that hangs outlives those who
-	 * asked. */
+	 * as one, a server that asks it, and each portable line. A call that hangs outlives those
+	 * who asked. */
 	atomic_uint parts;
 	struct pai_session *session; /* a reference */
 	struct pai_sandbox *sandbox;

@@ -222,6 +222,7 @@ Test(provider, a_null_slot_is_unsupported_and_keep_alive_without_one_holds_for_e
 	cr_expect_eq(err.code, PAI_E_UNSUPPORTED);
 	cr_expect_eq(pai_sandbox_host_files(&stub_sandbox, CALL, &files, &err), -EOPNOTSUPP);
 	cr_expect_eq(pai_sandbox_open_exec(&stub_sandbox, CALL, &fd, &err), -EOPNOTSUPP);
+	cr_expect_eq(pai_sandbox_open_files(&stub_sandbox, CALL, &fd, &err), -EOPNOTSUPP);
 	cr_expect_eq(pai_sandbox_open_line(
 			 &stub_sandbox, (const char *const[]){"sh", NULL}, CALL, &fd, &err),
 	    -EOPNOTSUPP);
