@@ -270,6 +270,9 @@ int pai_supervisor_run(const struct pai_supervisor_config *config, struct pai_er
 	LIST_INIT(&r->sv.drains);
 	close_on_exec(config);
 	(void)prctl(PR_SET_NAME, "pai-supervisor");
+	/* The commands may have its uid: what it holds open is not theirs to reach through /proc.
+	 */
+	(void)prctl(PR_SET_DUMPABLE, 0);
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	raise_files_limit(r);
 	rc = read_incarnation(r, err);

@@ -134,6 +134,12 @@ Test(local_commands, network_none_shows_nothing_of_the_host)
 	/* Only loopback, and it is up; no path leads out. */
 	cr_assert(holds("test \"$(grep -c : /proc/net/dev)\" = 1 && grep -q lo: /proc/net/dev"));
 	cr_assert(holds("test \"$(wc -l < /proc/net/route)\" = 1"));
+	/* What the supervisor holds open is not theirs, though its uid is: the nonce, the lock. */
+	cr_assert(holds("for fd in 3 4 5 6 7 8; do "
+			"! readlink /proc/1/fd/$fd && ! (: > /proc/1/fd/$fd) || exit 1; done"));
+	cr_assert(
+	    holds("for f in mem maps environ; do ! head -c 1 /proc/1/$f > /dev/null || exit 1; "
+		  "done"));
 	/* Its processes alone: the supervisor, its keeper, and the shell with what it runs. */
 	cr_assert(holds("test \"$(cat /proc/1/comm)\" = pai-supervisor"));
 	cr_assert(holds("test \"$(ls -d /proc/[0-9]* | wc -l)\" -lt 10"));
