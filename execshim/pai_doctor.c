@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -171,25 +172,69 @@ static bool try_run(const char *file, char *const argv[])
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* The helper that lies beside this program; NULL. */
+static char *find_helper(void)
+{
+	static const char *const places[] = {"pai-helper", "../libexec/paifs/pai-helper"};
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	self[n > 0 ? n : 0] = '\0';
+	slash = strrchr(self, '/');
+	for (size_t i = 0; slash && i < PAI_COUNT(places); i++) {
+		char *file;
+
+		*slash = '\0';
+		file = pai_path_join(self, places[i]);
+		if (file && access(file, X_OK) == 0) {
+			return file;
+		}
+		free(file);
+	}
+	return NULL;
+}
+
+/* As a sandbox of `local` would be isolated, by bubblewrap or by the helper, which takes the same
+ * arguments. */
+static bool can_isolate(const char *file, char *name, char *first)
+{
+	static char words[][16] = {"--unshare-net", "--unshare-pid", "--unshare-ipc",
+	    "--ro-bind-try", "/usr", "/bin", "/lib", "/lib64", "--proc", "/proc", "--dev", "/dev",
+	    "true"};
+	char *argv[24] = {name, first};
+	size_t n = first ? 2 : 1;
+
+	for (size_t i = 0; i < 3; i++) {
+		argv[n++] = words[i];
+	}
+	for (size_t i = 4; i < 8; i++) {
+		argv[n++] = words[3];
+		argv[n++] = words[i];
+		argv[n++] = words[i];
+	}
+	for (size_t i = 8; i < PAI_COUNT(words); i++) {
+		argv[n++] = words[i];
+	}
+	return file && try_run(file, argv);
+}
+
 static void check_namespaces(struct doctor *d)
 {
-	static char words[][20] = {"bwrap", "--ro-bind", "/", "--dev", "/dev", "--proc", "/proc",
-	    "--unshare-net", "--unshare-pid", "true"};
-	char *argv[] = {words[0], words[1], words[2], words[2], words[3], words[4], words[5],
-	    words[6], words[7], words[8], words[9], NULL};
-	pai_auto_free char *file = find_program("bwrap");
+	static char bwrap_name[] = "bwrap", helper_name[] = "pai-helper", isolate[] = "isolate";
+	pai_auto_free char *bwrap = find_program("bwrap");
+	pai_auto_free char *helper = find_helper();
 
-	if (!file) {
-		tell(d, LEVEL_BAD, "isolation",
-		    "bwrap not found: install bubblewrap; without it, commands of local and ssh "
-		    "sandboxes run only with -o network=full, unisolated");
-	} else if (!try_run(file, argv)) {
-		tell(d, LEVEL_BAD, "isolation",
-		    "bwrap can't make namespaces here (sysctl kernel.unprivileged_userns_clone, "
-		    "AppArmor, a container): commands of local sandboxes run only with -o "
-		    "network=full, unisolated");
-	} else {
+	if (can_isolate(bwrap, bwrap_name, NULL)) {
 		tell(d, LEVEL_OK, "isolation", "bwrap makes namespaces without network");
+	} else if (can_isolate(helper, helper_name, isolate)) {
+		tell(d, LEVEL_OK, "isolation", "pai-helper makes namespaces without network%s",
+		    bwrap ? " (bwrap can't)" : "");
+	} else {
+		tell(d, LEVEL_BAD, "isolation",
+		    "neither bwrap nor pai-helper can make namespaces here (sysctl "
+		    "kernel.unprivileged_userns_clone, AppArmor, a container, Linux before 5.12): "
+		    "commands of local sandboxes run only with -o network=full, unisolated");
 	}
 }
 

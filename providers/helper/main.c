@@ -6,6 +6,7 @@
  *                                                       by DIR/nonce, DIR/lease and DIR/sock/
  *   pai-helper files --root-fd N --nonce-fd N           serves a directory on its stdin, a stream
  *                                                       socket (ws_serve.h)
+ *   pai-helper isolate OPTIONS PROGRAM ARG...           as bubblewrap does (isolate.h)
  *   pai-helper launch FILES PROGRAM ARG...              starts PROGRAM in a session of its own as
  *                                                       nobody's child, with the descriptors 0-15
  *                                                       and FILES as its soft limit of open files
@@ -28,6 +29,7 @@
 
 #include "providers/base/pool.h"
 #include "providers/base/version.h"
+#include "providers/helper/isolate.h"
 #include "providers/helper/serve.h"
 #include "providers/helper/supervisor.h"
 #include "providers/helper/ws_serve.h"
@@ -197,6 +199,17 @@ static int files(int argc, char **argv)
 	return r < 0;
 }
 
+static int isolate(int argc, char **argv)
+{
+	struct pai_err err = PAI_ERR_INIT;
+
+	if (pai_isolate_run(argc, argv, &err) < 0) {
+		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
+		return 1;
+	}
+	return 0;
+}
+
 /* A daemon has threads: it spawns this, waits for it, and the program is init's child. */
 static int launch(int argc, char **argv)
 {
@@ -298,6 +311,9 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "files") == 0) {
 		return files(argc - 1, argv + 1);
+	}
+	if (strcmp(argv[1], "isolate") == 0) {
+		return isolate(argc - 1, argv + 1);
 	}
 	if (strcmp(argv[1], "launch") == 0) {
 		return launch(argc - 1, argv + 1);

@@ -1,5 +1,6 @@
 /*
- * What a sandbox's commands see of the host, said to bubblewrap.
+ * What a sandbox's commands see of the host, said in bubblewrap's arguments: to bubblewrap, or
+ * where there is none to pai-helper, which takes the same (helper/isolate.h).
  *
  * network none: a list of what is shown, not of what is hidden: the system's programs and /etc,
  * read-only; everything else is its own. So no socket of the host has a path in there, whatever
@@ -26,6 +27,7 @@
 #include "providers/local/local.h"
 
 #define PROBE_MS 5000
+#define PROBE_ARGS_MAX (64u << 10)
 #define ETC_DEPTH 8
 #define SANDBOX_HOME "/home/user"
 #define SANDBOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -36,101 +38,6 @@ static const char *const system_dirs[] = {"/usr", "/bin", "/sbin", "/lib", "/lib
 static const char *const kept_capabilities[] = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER",
     "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SETFCAP",
     "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"};
-
-const char *pai_local_bwrap(void)
-{
-	for (size_t i = 0; i < PAI_COUNT(bwrap_paths); i++) {
-		if (access(bwrap_paths[i], X_OK) == 0) {
-			return bwrap_paths[i];
-		}
-	}
-	return NULL;
-}
-
-/* --- probing --- */
-
-/* Waits for a child of ours within the probe's time: its status, -1 after it had to be killed. */
-static int wait_within(pid_t pid, uint64_t deadline_ms)
-{
-	int status;
-
-	for (;;) {
-		pid_t got = waitpid(pid, &status, WNOHANG);
-
-		if (got == pid) {
-			return status;
-		}
-		if (got < 0 && errno != EINTR) {
-			return -1;
-		}
-		if (pai_deadline_passed(deadline_ms)) {
-			(void)kill(pid, SIGKILL);
-			(void)waitpid(pid, NULL, 0);
-			return -1;
-		}
-		(void)poll(NULL, 0, 1);
-	}
-}
-
-static void read_reason(int fd, char *why, size_t cap)
-{
-	ssize_t n = read(fd, why, cap - 1);
-
-	why[n > 0 ? n : 0] = '\0';
-	why[strcspn(why, "\n")] = '\0';
-}
-
-static void run_probe(
-    const char *bwrap, int null_fd, int pipe_read, int pipe_write, char *why, size_t cap)
-{
-	const char *const argv[] = {bwrap, "--unshare-net", "--unshare-pid", "--unshare-ipc",
-	    "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true", NULL};
-	const char *const env[] = {"PATH=" SANDBOX_PATH, NULL};
-	posix_spawn_file_actions_t actions;
-	pid_t pid = -1;
-	int r;
-
-	(void)posix_spawn_file_actions_init(&actions);
-	(void)posix_spawn_file_actions_adddup2(&actions, null_fd, 0);
-	(void)posix_spawn_file_actions_adddup2(&actions, null_fd, 1);
-	(void)posix_spawn_file_actions_adddup2(&actions, pipe_write, 2);
-	r = posix_spawn(&pid, bwrap, &actions, NULL, (char *const *)(uintptr_t)argv,
-	    (char *const *)(uintptr_t)env);
-	(void)posix_spawn_file_actions_destroy(&actions);
-	if (r != 0) {
-		(void)snprintf(why, cap, "%s: %s", bwrap, pai_errno_name(r));
-		return;
-	}
-	if (wait_within(pid, pai_deadline_in(PROBE_MS)) == 0) {
-		why[0] = '\0';
-		return;
-	}
-	read_reason(pipe_read, why, cap);
-	if (!why[0]) {
-		(void)snprintf(why, cap, "bubblewrap failed without a word");
-	}
-}
-
-void pai_local_probe_isolation(char *why, size_t cap)
-{
-	const char *bwrap = pai_local_bwrap();
-	pai_auto_fd int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	pai_auto_fd int pipe_read = -1;
-	pai_auto_fd int pipe_write = -1;
-	int fds[2];
-
-	if (!bwrap) {
-		(void)snprintf(why, cap, "bubblewrap (bwrap) is not installed");
-		return;
-	}
-	if (null_fd < 0 || pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
-		(void)snprintf(why, cap, "no descriptors: %s", pai_errno_name(errno));
-		return;
-	}
-	pipe_read = fds[0];
-	pipe_write = fds[1];
-	run_probe(bwrap, null_fd, pipe_read, pipe_write, why, cap);
-}
 
 /* --- arguments --- */
 
@@ -235,14 +142,28 @@ static int drop_capabilities(struct pai_buf *b)
 	return r;
 }
 
-static int args_isolated(const struct pai_local_sandbox *sb, struct pai_buf *b)
+static int show_system(struct pai_buf *b)
 {
-	pai_auto_free char *home = pai_home_of_user(geteuid());
 	int r = add(b, "--unshare-net", "--unshare-pid", "--unshare-ipc", "--as-pid-1");
 
 	for (size_t i = 0; r == 0 && i < PAI_COUNT(system_dirs); i++) {
 		r = show(b, system_dirs[i], "--ro-bind");
 	}
+	return r;
+}
+
+static int args_of_probe(struct pai_buf *b)
+{
+	int r = show_system(b);
+
+	return r ? r : add(b, "--proc", "/proc", "--dev", "/dev", "--chdir", "/");
+}
+
+static int args_isolated(const struct pai_local_sandbox *sb, struct pai_buf *b)
+{
+	pai_auto_free char *home = pai_home_of_user(geteuid());
+	int r = show_system(b);
+
 	r = r ? r : cover(b, home && strcmp(home, "/") != 0 ? home : NULL);
 	r = r ? r : cover(b, sb->local->root);
 	if (r == 0 && geteuid() == 0) {
@@ -283,12 +204,176 @@ static int args_full(struct pai_buf *b)
 	return r ? r : add(b, "--chdir", "/");
 }
 
-int pai_local_bwrap_args(
+int pai_local_isolator_args(
     const struct pai_local_sandbox *sb, struct pai_buf *ret, struct pai_err *err)
 {
 	int r = sb->meta.network == PAI_NETWORK_FULL ? args_full(ret) : args_isolated(sb, ret);
 
 	return r < 0 ? pai_err_no_memory(err) : 0;
+}
+
+/* --- probing --- */
+
+/* Waits for a child of ours within the probe's time: its status, -1 after it had to be killed. */
+static int wait_within(pid_t pid, uint64_t deadline_ms)
+{
+	int status;
+
+	for (;;) {
+		pid_t got = waitpid(pid, &status, WNOHANG);
+
+		if (got == pid) {
+			return status;
+		}
+		if (got < 0 && errno != EINTR) {
+			return -1;
+		}
+		if (pai_deadline_passed(deadline_ms)) {
+			(void)kill(pid, SIGKILL);
+			(void)waitpid(pid, NULL, 0);
+			return -1;
+		}
+		(void)poll(NULL, 0, 1);
+	}
+}
+
+static void read_reason(int fd, char *why, size_t cap)
+{
+	ssize_t n = read(fd, why, cap - 1);
+
+	why[n > 0 ? n : 0] = '\0';
+	why[strcspn(why, "\n")] = '\0';
+}
+
+/* What the probe is given, above the numbers at which it gets it; -1: nothing. */
+struct probe {
+	int fds[PAI_LOCAL_FD_END];
+	int words_read;
+};
+
+static void probe_close(struct probe *p)
+{
+	for (int i = 0; i < PAI_LOCAL_FD_END; i++) {
+		pai_auto_fd_p(&p->fds[i]);
+	}
+	pai_auto_fd_p(&p->words_read);
+}
+
+static int probe_open(const struct pai_local *l, struct probe *p)
+{
+	pai_auto_buf struct pai_buf args = PAI_BUF_INIT(PROBE_ARGS_MAX);
+	int fds[2];
+
+	memset(p, 0xff, sizeof(*p));
+	if (args_of_probe(&args) < 0 || pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
+		return -1;
+	}
+	p->words_read = fds[0];
+	p->fds[2] = fds[1];
+	p->fds[0] = open("/dev/null", O_RDWR | O_CLOEXEC);
+	p->fds[1] = open("/dev/null", O_RDWR | O_CLOEXEC);
+	p->fds[PAI_LOCAL_FD_HELPER] = open(l->helper, O_RDONLY | O_CLOEXEC);
+	p->fds[PAI_LOCAL_FD_ARGS] = pai_local_text_file(&args, PAI_ERR_IGNORED());
+	for (int i = 0; i < PAI_LOCAL_FD_END; i++) {
+		int high =
+		    p->fds[i] < 0 ? -1 : fcntl(p->fds[i], F_DUPFD_CLOEXEC, PAI_LOCAL_HIGH_FD);
+
+		if (high < 0 && (i <= 2 || i == PAI_LOCAL_FD_HELPER || i == PAI_LOCAL_FD_ARGS)) {
+			return -1;
+		}
+		pai_auto_fd_p(&p->fds[i]);
+		p->fds[i] = high;
+	}
+	return 0;
+}
+
+/* The helper's --version in there: so it is shown that the helper itself runs in there too. */
+static pid_t probe_spawn(const char *const isolator[2], const struct probe *p, int *ret_errnum)
+{
+	const char *argv[8] = {isolator[0]};
+	const char *const env[] = {"PATH=" SANDBOX_PATH, NULL};
+	posix_spawn_file_actions_t actions;
+	size_t n = 1;
+	pid_t pid = -1;
+
+	if (isolator[1]) {
+		argv[n++] = isolator[1];
+	}
+	argv[n++] = "--args";
+	argv[n++] = "9";
+	argv[n++] = "--";
+	argv[n++] = "/proc/self/fd/8";
+	argv[n++] = "--version";
+	_Static_assert(PAI_LOCAL_FD_HELPER == 8 && PAI_LOCAL_FD_ARGS == 9, "named above");
+	(void)posix_spawn_file_actions_init(&actions);
+	for (int i = 0; i < PAI_LOCAL_FD_END; i++) {
+		if (p->fds[i] >= 0) {
+			(void)posix_spawn_file_actions_adddup2(&actions, p->fds[i], i);
+		}
+	}
+	*ret_errnum = posix_spawn(&pid, isolator[0], &actions, NULL, (char *const *)(uintptr_t)argv,
+	    (char *const *)(uintptr_t)env);
+	(void)posix_spawn_file_actions_destroy(&actions);
+	return *ret_errnum == 0 ? pid : -1;
+}
+
+/* Whether it works, else why not. */
+static bool try_isolator(
+    const struct pai_local *l, const char *const isolator[2], char *why, size_t cap)
+{
+	PAI_AUTO(probe_close) struct probe p;
+	int errnum = 0;
+	pid_t pid;
+
+	if (probe_open(l, &p) < 0) {
+		(void)snprintf(why, cap, "no descriptors: %s", pai_errno_name(errno));
+		return false;
+	}
+	pid = probe_spawn(isolator, &p, &errnum);
+	if (pid < 0) {
+		(void)snprintf(why, cap, "%s: %s", isolator[0], pai_errno_name(errnum));
+		return false;
+	}
+	if (wait_within(pid, pai_deadline_in(PROBE_MS)) == 0) {
+		return true;
+	}
+	read_reason(p.words_read, why, cap);
+	if (!why[0]) {
+		(void)snprintf(why, cap, "%s failed without a word", isolator[0]);
+	}
+	return false;
+}
+
+static const char *find_bwrap(void)
+{
+	for (size_t i = 0; i < PAI_COUNT(bwrap_paths); i++) {
+		if (access(bwrap_paths[i], X_OK) == 0) {
+			return bwrap_paths[i];
+		}
+	}
+	return NULL;
+}
+
+void pai_local_probe_isolation(struct pai_local *l, enum pai_local_isolation wanted)
+{
+	const char *bwrap = wanted == PAI_LOCAL_ISOLATION_HELPER ? NULL : find_bwrap();
+	char by_bwrap[80] = "bubblewrap (bwrap) is not installed";
+	char by_helper[sizeof(by_bwrap)] = "";
+	const char *const ways[][2] = {{bwrap, NULL}, {l->helper, "isolate"}};
+
+	if (!l->helper) {
+		(void)snprintf(l->why_not_isolated, sizeof(l->why_not_isolated),
+		    "pai-helper was not found beside this program");
+	} else if (bwrap && try_isolator(l, ways[0], by_bwrap, sizeof(by_bwrap))) {
+		memcpy(l->isolator, ways[0], sizeof(l->isolator));
+	} else if (wanted == PAI_LOCAL_ISOLATION_BWRAP) {
+		(void)snprintf(l->why_not_isolated, sizeof(l->why_not_isolated), "%s", by_bwrap);
+	} else if (try_isolator(l, ways[1], by_helper, sizeof(by_helper))) {
+		memcpy(l->isolator, ways[1], sizeof(l->isolator));
+	} else {
+		(void)snprintf(l->why_not_isolated, sizeof(l->why_not_isolated), "%s%s%s",
+		    bwrap ? by_bwrap : "", bwrap ? "; " : "", by_helper);
+	}
 }
 
 /* --- environment --- */

@@ -503,7 +503,31 @@ static int parse_workspace(const char *text, bool *ret, struct pai_err *err)
 	return 0;
 }
 
-static void set_caps(struct pai_local *l)
+static int parse_isolation(const char *text, enum pai_local_isolation *ret, struct pai_err *err)
+{
+	static const char *const names[] = {
+	    [PAI_LOCAL_ISOLATION_AUTO] = "auto",
+	    [PAI_LOCAL_ISOLATION_BWRAP] = "bwrap",
+	    [PAI_LOCAL_ISOLATION_HELPER] = "helper",
+	};
+
+	for (size_t i = 0; text && i < PAI_COUNT(names); i++) {
+		if (strcmp(text, names[i]) == 0) {
+			*ret = (enum pai_local_isolation)i;
+			return 0;
+		}
+	}
+	return text ? pai_err_set(
+			  err, PAI_E_INPUT, "isolation=%s: expected auto, bwrap or helper", text)
+		    : 0;
+}
+
+#define ISOLATED_BY(who)                                                                           \
+	"network=none: " who ": namespaces of its own for network, processes and mounts, "         \
+	"a read-only system without /run, /tmp and homes of the host, the same "                   \
+	"kernel; network=full: nothing"
+
+static void set_caps(struct pai_local *l, enum pai_local_isolation isolation)
 {
 	l->base.caps = PAI_CAP_BINDING_KEYS | PAI_CAP_BINDING_PROCESSES | PAI_CAP_DURABLE |
 		       PAI_CAP_FULL_NETWORK | PAI_CAP_POSIX_SHELL;
@@ -513,22 +537,20 @@ static void set_caps(struct pai_local *l)
 		return;
 	}
 	l->base.caps |= PAI_CAP_COMMANDS;
-	pai_local_probe_isolation(l->why_not_isolated, sizeof(l->why_not_isolated));
+	pai_local_probe_isolation(l, isolation);
 	if (l->why_not_isolated[0]) {
 		l->base.isolation = "nothing (network=full only: this host allows no namespaces)";
 		return;
 	}
 	l->base.caps |= PAI_CAP_ISOLATED;
-	l->base.isolation =
-	    "network=none: namespaces of its own for network, processes and mounts, "
-	    "a read-only system without /run, /tmp and homes of the host, the same "
-	    "kernel; network=full: nothing";
+	l->base.isolation = l->isolator[1] ? ISOLATED_BY("pai-helper") : ISOLATED_BY("bubblewrap");
 }
 
 static int local_open(
     const struct pai_strmap *options, struct pai_provider **ret, struct pai_err *err)
 {
 	struct pai_local *l = calloc(1, sizeof(*l));
+	enum pai_local_isolation isolation = PAI_LOCAL_ISOLATION_AUTO;
 	struct rlimit files = {.rlim_cur = 1024};
 	int r;
 
@@ -544,6 +566,7 @@ static int local_open(
 		  : parse_bool("host_commands", pai_strmap_get(options, "host_commands"),
 			&l->host_commands, err);
 	r = r < 0 ? r : parse_workspace(pai_strmap_get(options, "workspace"), &l->far_files, err);
+	r = r < 0 ? r : parse_isolation(pai_strmap_get(options, "isolation"), &isolation, err);
 	if (r < 0) {
 		local_free(&l->base);
 		return r;
@@ -554,7 +577,7 @@ static int local_open(
 		return pai_err_set(err, PAI_E_INPUT,
 		    "workspace=helper: pai-helper was not found beside this program");
 	}
-	set_caps(l);
+	set_caps(l, isolation);
 	*ret = &l->base;
 	return 0;
 }
@@ -565,6 +588,7 @@ static const struct pai_option_doc local_options[] = {
     {"workspace",
 	"host|helper: who reads and writes the files, this program or a pai-helper at the "
 	"other end of a line, as on another host; to try that out (default: host)"},
+    {"isolation", "bwrap, helper (pai-helper itself), or auto: the first that works (default)"},
     {NULL, NULL},
 };
 

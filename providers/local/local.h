@@ -16,16 +16,13 @@
  *
  * A sandbox of an earlier build has `meta.json` and no `meta`: it stays as it is, and is none.
  *
-<<<<<<< HEAD
  *   local.c    provider calls        store.c    the layout above      keys.c    binding keys
  *   sandbox.c  sandbox calls         meta.c     the file `meta`
  *   supervise.c, isolate.c  commands
-=======
  *   local.c    provider calls        store.c    the layout above      remove.c  hostile trees
  *   sandbox.c  sandbox calls         meta.c     the file `meta`       keys.c    binding keys
  *   files.c    contract file calls   supervise.c, isolate.c  commands
  *   far_files.c  the workspace by a helper, as if it were far away
->>>>>>> cf76ef9 (local: serve the workspace by a helper when asked to)
  */
 #ifndef PAI_LOCAL_LOCAL_H
 #define PAI_LOCAL_LOCAL_H
@@ -49,10 +46,13 @@ struct pai_local {
 	struct pai_provider base;
 	char *root; /* absolute */
 	bool host_commands;
-	bool far_files;             /* the workspace is served by a helper */
-	uint64_t files_limit;       /* of open files, soft, when the provider was opened */
-	char *helper;               /* path of pai-helper; NULL: not found */
-	char why_not_isolated[160]; /* "": bubblewrap works */
+	bool far_files;       /* the workspace is served by a helper */
+	uint64_t files_limit; /* of open files, soft, when the provider was opened */
+	char *helper;         /* path of pai-helper; NULL: not found */
+	/* The program, and its first argument, that takes bubblewrap's arguments: bubblewrap, or
+	 * pai-helper, which does the same. */
+	const char *isolator[2];
+	char why_not_isolated[200]; /* "": the isolator works */
 	atomic_bool keys_swept;     /* once is enough: only a killed process leaves any */
 	atomic_bool older_told;     /* that there are sandboxes of an earlier build */
 };
@@ -155,6 +155,8 @@ int pai_local_run(struct pai_sandbox *sb, const struct pai_run_input *input,
 #define PAI_LOCAL_HIGH_FD 40
 int pai_local_spawn(
     const char *helper, char *const argv[], const int *fds, size_t count, struct pai_err *err);
+/* An open file in memory that holds the text, at its start; its descriptor. */
+int pai_local_text_file(const struct pai_buf *text, struct pai_err *err);
 /* Ends the supervisor and everything that runs in the sandbox. `begin` gets hold of it and lets
  * nobody start or find one until `fini`; the nonce is unlinked between the two, since a supervisor
  * that sees that ends by itself, and is no longer to be had while its commands are still dying. */
@@ -187,11 +189,15 @@ enum pai_local_fd {
 	PAI_LOCAL_FD_HOME,
 	PAI_LOCAL_FD_END,
 };
-/* Fills `why` with one reason, or "" when bubblewrap can do what isolation needs. */
-void pai_local_probe_isolation(char *why, size_t cap);
-const char *pai_local_bwrap(void); /* its path, or NULL */
-/* bwrap's arguments for this sandbox, each with its NUL, as --args takes them. */
-int pai_local_bwrap_args(
+enum pai_local_isolation {
+	PAI_LOCAL_ISOLATION_AUTO, /* bubblewrap where it works, else pai-helper */
+	PAI_LOCAL_ISOLATION_BWRAP,
+	PAI_LOCAL_ISOLATION_HELPER,
+};
+/* Tries what may isolate, once: sets l->isolator, or l->why_not_isolated to one reason. */
+void pai_local_probe_isolation(struct pai_local *l, enum pai_local_isolation wanted);
+/* The isolator's arguments for this sandbox, each with its NUL, as --args takes them. */
+int pai_local_isolator_args(
     const struct pai_local_sandbox *sb, struct pai_buf *ret, struct pai_err *err);
 /* "K=V" strings, each with its NUL: what a command finds in its environment. */
 int pai_local_environment(

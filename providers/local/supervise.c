@@ -93,7 +93,7 @@ static void launch_close(struct launch *x)
 	pai_auto_fd_p(&x->words_read);
 }
 
-static int text_file(const struct pai_buf *text, struct pai_err *err)
+int pai_local_text_file(const struct pai_buf *text, struct pai_err *err)
 {
 	pai_auto_fd int fd = memfd_create("paifs", MFD_CLOEXEC);
 
@@ -124,12 +124,12 @@ static int gather_texts(
 	int r = pai_local_environment(sb, &env, err);
 
 	if (r == 0) {
-		r = x->fds[PAI_LOCAL_FD_ENV] = text_file(&env, err);
+		r = x->fds[PAI_LOCAL_FD_ENV] = pai_local_text_file(&env, err);
 	}
 	if (r >= 0 && bound) {
-		r = pai_local_bwrap_args(sb, &args, err);
+		r = pai_local_isolator_args(sb, &args, err);
 		if (r == 0) {
-			r = x->fds[PAI_LOCAL_FD_ARGS] = text_file(&args, err);
+			r = x->fds[PAI_LOCAL_FD_ARGS] = pai_local_text_file(&args, err);
 		}
 	}
 	return r < 0 ? r : 0;
@@ -230,7 +230,10 @@ static int launch(
 	argv[n++] = "launch";
 	argv[n++] = files;
 	if (bound) {
-		argv[n++] = pai_local_bwrap();
+		argv[n++] = sb->local->isolator[0];
+		if (sb->local->isolator[1]) {
+			argv[n++] = sb->local->isolator[1];
+		}
 		argv[n++] = "--args";
 		argv[n++] = "9";
 		argv[n++] = "--";

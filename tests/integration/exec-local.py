@@ -17,6 +17,7 @@ import termios
 import time
 
 BUILD = os.path.abspath(os.environ.get("PAI_BUILD", "build/debug"))
+OPTIONS = "host_commands,isolation=" + os.environ.get("PAI_ISOLATION", "auto")
 PAI_EXEC, PAI, PAIFS = (os.path.join(BUILD, name) for name in ("pai-exec", "pai", "paifs"))
 WAIT_S = 60
 MIB = 1 << 20
@@ -616,7 +617,7 @@ def killed_daemon(mount):
     wait_until(lambda: has_ended(status["pid"]))
     _, err = standing.communicate("go\n", timeout=10)
     assert standing.returncode == 125 and "no daemon named 'mounted'" in err, err
-    subprocess.run([PAIFS, "local", mount, "-o", "host_commands,name=mounted"], check=True,
+    subprocess.run([PAIFS, "local", mount, "-o", OPTIONS + ",name=mounted"], check=True,
                    timeout=WAIT_S)
     result = subprocess.run([PAI_EXEC, "pwd"], cwd=here, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "/workspace\n"), result
@@ -654,7 +655,7 @@ def main():
             os.environ["XDG_" + name] = os.path.join(scratch, name.lower())
             os.makedirs(os.environ["XDG_" + name], mode=0o700)
     failed = report("on demand", on_demand)
-    subprocess.run([PAIFS, "local", "--no-mount", "-n", "plain", "-o", "host_commands"], check=True,
+    subprocess.run([PAIFS, "local", "--no-mount", "-n", "plain", "-o", OPTIONS], check=True,
                    timeout=WAIT_S)
     failed += one_pass(Setup("no mount", [PAI_EXEC, "-n", "plain", "-s", "k"], None, "plain"))
     pai("-n", "plain", "kill", "k", "k2")
@@ -664,7 +665,7 @@ def main():
         return failed > 0
     mount = os.path.join(scratch, "m")
     os.makedirs(os.path.join(mount))
-    subprocess.run([PAIFS, "local", mount, "-o", "host_commands,name=mounted"], check=True,
+    subprocess.run([PAIFS, "local", mount, "-o", OPTIONS + ",name=mounted"], check=True,
                    timeout=WAIT_S)
     cwd = os.path.join(mount, "thread 42")
     os.mkdir(cwd)

@@ -15,13 +15,19 @@ const struct pai_call call = {.deadline_ms = UINT64_MAX};
 
 struct pai_provider *local_open(bool host_commands)
 {
+	return local_open_with(host_commands ? "auto" : NULL);
+}
+
+struct pai_provider *local_open_with(const char *isolation)
+{
 	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
 	struct pai_provider *p = NULL;
 	struct pai_err err = PAI_ERR_INIT;
 
 	cr_assert_eq(pai_strmap_set(&options, "root", local_root), 0);
-	if (host_commands) {
+	if (isolation) {
 		cr_assert_eq(pai_strmap_set(&options, "host_commands", "yes"), 0);
+		cr_assert_eq(pai_strmap_set(&options, "isolation", isolation), 0);
 	}
 	cr_assert_eq(pai_provider_open("local", &options, &p, &err), 0, "%s", err.msg);
 	return p;

@@ -1,5 +1,5 @@
-/* Commands of local sandboxes, in their namespaces. Skipped, with the reason, where the host allows
- * none. */
+/* Commands of local sandboxes, in their namespaces, once for each that makes them: what holds for
+ * one holds for the other. Skipped, with the reason, where the host allows none. */
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
 #include <dirent.h>
@@ -37,7 +37,7 @@ static void name_helper(void)
 	cr_assert_eq(setenv("PAI_HELPER", path, 1), 0);
 }
 
-static void set_up(void)
+static void set_up(const char *isolation)
 {
 	pai_auto_strmap struct pai_strmap env = PAI_STRMAP_INIT;
 	struct pai_create_input input = {.network = {.access = PAI_NETWORK_NONE}, .env = &env};
@@ -46,7 +46,7 @@ static void set_up(void)
 	local_set_up();
 	name_helper();
 	pai_provider_free(local);
-	local = local_open(true);
+	local = local_open_with(isolation);
 	if (!(pai_provider_caps(local) & PAI_CAP_ISOLATED)) {
 		cr_skip_test("%s", ((struct pai_local *)local)->why_not_isolated);
 	}
@@ -64,7 +64,29 @@ static void tear_down(void)
 	local_tear_down();
 }
 
-TestSuite(local_commands, .init = set_up, .fini = tear_down, .timeout = 60);
+static void set_up_bwrap(void)
+{
+	set_up("bwrap");
+}
+
+static void set_up_helper(void)
+{
+	set_up("helper");
+}
+
+TestSuite(local_bwrap, .init = set_up_bwrap, .fini = tear_down, .timeout = 60);
+TestSuite(local_helper, .init = set_up_helper, .fini = tear_down, .timeout = 60);
+#define EACH(title)                                                                                \
+	static void body_##title(void);                                                            \
+	Test(local_bwrap, title)                                                                   \
+	{                                                                                          \
+		body_##title();                                                                    \
+	}                                                                                          \
+	Test(local_helper, title)                                                                  \
+	{                                                                                          \
+		body_##title();                                                                    \
+	}                                                                                          \
+	static void body_##title(void)
 
 static int run(const char *command, char out[2048], struct pai_err *err)
 {
@@ -117,7 +139,7 @@ static int processes(void)
 	return count;
 }
 
-Test(local_commands, network_none_shows_nothing_of_the_host)
+EACH(network_none_shows_nothing_of_the_host)
 {
 	cr_assert(holds("test \"$(pwd)\" = /workspace"));
 	cr_assert(holds("test -z \"$(ls -A /run)\" && test -z \"$(ls -A /tmp)\""));
@@ -140,12 +162,18 @@ Test(local_commands, network_none_shows_nothing_of_the_host)
 	cr_assert(
 	    holds("for f in mem maps environ; do ! head -c 1 /proc/1/$f > /dev/null || exit 1; "
 		  "done"));
+	/* No capability but those over files and users; no new ones by any program. */
+	cr_assert(holds("grep -q '^CapEff:.00000000\\(800405fb\\|00000000\\)$' /proc/self/status"));
+	cr_assert(holds("grep -q '^NoNewPrivs:.1$' /proc/self/status"));
+	cr_assert(holds("! mount -t tmpfs none /tmp && ! unshare -n true"));
+	cr_assert(holds("test \"$(stat -c %a /dev/null /dev/tty | sort -u)\" = 666 && echo x > "
+			"/dev/null && test -w /dev/pts/ptmx && test -L /dev/stdin"));
 	/* Its processes alone: the supervisor, its keeper, and the shell with what it runs. */
 	cr_assert(holds("test \"$(cat /proc/1/comm)\" = pai-supervisor"));
 	cr_assert(holds("test \"$(ls -d /proc/[0-9]* | wc -l)\" -lt 10"));
 }
 
-Test(local_commands, the_environment_is_the_sandboxs_own)
+EACH(the_environment_is_the_sandboxs_own)
 {
 	struct pai_err err;
 	char out[2048];
@@ -155,7 +183,7 @@ Test(local_commands, the_environment_is_the_sandboxs_own)
 	cr_assert_str_eq(out, "HOME LANG MARK PATH PWD TMPDIR ");
 }
 
-Test(local_commands, a_server_of_one_command_is_reached_from_the_next)
+EACH(a_server_of_one_command_is_reached_from_the_next)
 {
 	cr_assert(holds("echo served > page; (python3 -m http.server 8123 --bind 127.0.0.1 "
 			"> log 2>&1 &) ; for i in $(seq 200); do grep -q Serving log && break; "
@@ -184,7 +212,7 @@ static void tell(void *arg, enum pai_stream stream, const char *data, size_t len
 	(void)!write(*(int *)arg, "x", 1);
 }
 
-Test(local_commands, a_kill_ends_a_running_command_as_not_found_and_leaves_nothing)
+EACH(a_kill_ends_a_running_command_as_not_found_and_leaves_nothing)
 {
 	int fds[2];
 	struct pai_run_input input = {.command = "(setsid sleep 1000 &) ; echo go; sleep 1000",
@@ -236,7 +264,7 @@ static void *kill_supervisor(void *arg)
 	return NULL;
 }
 
-Test(local_commands, a_dead_supervisor_keeps_the_identity_and_the_next_command_runs)
+EACH(a_dead_supervisor_keeps_the_identity_and_the_next_command_runs)
 {
 	int fds[2];
 	struct pai_run_input input = {
@@ -259,7 +287,7 @@ Test(local_commands, a_dead_supervisor_keeps_the_identity_and_the_next_command_r
 	pai_sandbox_free(again);
 }
 
-Test(local_commands, the_supervisor_ends_when_nothing_needs_it)
+EACH(the_supervisor_ends_when_nothing_needs_it)
 {
 	pid_t pid = supervisor_pid();
 	struct pai_sandbox *handle = sb;
@@ -278,7 +306,7 @@ Test(local_commands, the_supervisor_ends_when_nothing_needs_it)
 	cr_assert(holds("true"), "and another is started");
 }
 
-Test(local_commands, several_starters_start_one_supervisor)
+EACH(several_starters_start_one_supervisor)
 {
 	enum { STARTERS = 6 };
 	pid_t pids[STARTERS];
@@ -308,7 +336,7 @@ Test(local_commands, several_starters_start_one_supervisor)
 	}
 }
 
-Test(local_commands, network_full_is_the_host_and_the_workspace)
+EACH(network_full_is_the_host_and_the_workspace)
 {
 	struct pai_create_input input = {.network = {.access = PAI_NETWORK_FULL}};
 	char command[512];

@@ -260,6 +260,19 @@ Test(local, what_this_provider_cannot_keep_is_refused)
 	}
 }
 
+Test(local, isolation_is_one_of_three)
+{
+	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
+	struct pai_provider *p = NULL;
+	struct pai_err err = PAI_ERR_INIT;
+
+	cr_assert_eq(pai_strmap_set(&options, "root", local_root), 0);
+	cr_assert_eq(pai_strmap_set(&options, "isolation", "none"), 0);
+	cr_assert_lt(pai_provider_open("local", &options, &p, &err), 0);
+	cr_assert(
+	    err.code == PAI_E_INPUT && strstr(err.msg, "auto, bwrap or helper"), "%s", err.msg);
+}
+
 Test(local, without_host_commands_a_command_is_refused_by_its_name)
 {
 	struct pai_sandbox *sb = local_create(NULL);
