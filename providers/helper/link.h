@@ -36,12 +36,14 @@ struct pai_link_config {
 	 */
 	int (*open)(void *arg, const struct pai_call *call, int *ret_fd, struct pai_err *err);
 	void *arg;
-	struct pai_pool *pool; /* borrowed until `freed` */
-	const char *client;    /* 1-128 bytes: names this daemon; copied */
-	uint64_t silence_ms;   /* nothing heard for so long, though asked: the transport is given
-				  up. 0: PAI_LINK_SILENCE_MS */
-	uint64_t grace_ms;     /* how long a transport may stay lost before the channels end. 0:
-				  PAI_LINK_GRACE_MS */
+	/* Of opens alone, borrowed until `freed`: whoever waits for a channel on one of its threads
+	 * keeps the transport from coming back. */
+	struct pai_pool *pool;
+	const char *client;  /* 1-128 bytes: names this daemon; copied */
+	uint64_t silence_ms; /* nothing heard for so long, though asked: the transport is given
+				up. 0: PAI_LINK_SILENCE_MS */
+	uint64_t grace_ms;   /* how long a transport may stay lost before the channels end. 0:
+				PAI_LINK_GRACE_MS */
 	/* After the last reference, the last open and the last event, from the thread of either;
 	 * also when pai_link_new() fails. NULL is fine. */
 	void (*freed)(void *arg);

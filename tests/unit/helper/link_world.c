@@ -12,7 +12,6 @@
 #include "providers/base/clock.h"
 
 #define WITHIN_MS 20000
-#define SLOW_BYTES 4096 /* of a slow transport, one each 10 ms, are a lot */
 
 /* --- transports --- */
 

@@ -567,6 +567,30 @@ Test(link_hostile, a_resume_past_what_was_sent_ends_the_link, .timeout = 60)
 	world_stop(&w);
 }
 
+/* Its transport stays open and brings nothing: a machine that lost its power. */
+Test(link_hostile, a_daemon_that_falls_silent_is_given_up, .timeout = 60)
+{
+	struct world w = {.link = NULL};
+	struct pai_link_attach a = attach_example(1, 0, 0);
+	uint64_t began;
+	int fd;
+
+	a.silence_ms = 40;
+	a.grace_ms = 100;
+	world_start(&w);
+	fd = raw_transport(&w);
+	(void)say_attach(fd, &a);
+	began = pai_clock_ms();
+	cr_assert(peer_closes(fd));
+	cr_assert_geq(pai_clock_ms() - began, 3 * 40);
+	for (int k = 0; k < WITHIN_MS && !world_end_is_idle(&w); k++) {
+		(void)poll(NULL, 0, 1);
+	}
+	cr_assert(world_end_is_idle(&w));
+	(void)close(fd);
+	world_stop(&w);
+}
+
 Test(link_hostile, strangers_are_closed_and_few, .timeout = 60)
 {
 	struct world w = {.link = NULL};
