@@ -284,6 +284,11 @@ uint32_t pai_sandbox_flags(const struct pai_sandbox *sb)
 	return sb->flags;
 }
 
+uint64_t pai_sandbox_hold_ms(const struct pai_sandbox *sb)
+{
+	return sb->hold_ms;
+}
+
 void pai_sandbox_free(struct pai_sandbox *sb)
 {
 	if (sb) {

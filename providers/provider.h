@@ -125,6 +125,10 @@ enum pai_sandbox_flag {
 	PAI_SANDBOX_BORROWED_WORKSPACE = 1 << 0,
 };
 uint32_t pai_sandbox_flags(const struct pai_sandbox *sb);
+/* How long the sandbox's streams may be silent because what carries them has gone, and go on when
+ * it is back: so much longer has whoever is at their far end before its silence is its death. 0:
+ * they end at once. */
+uint64_t pai_sandbox_hold_ms(const struct pai_sandbox *sb);
 /* Drops this handle; the sandbox lives on. No call on it may be running. NULL is fine. */
 void pai_sandbox_free(struct pai_sandbox *sb);
 PAI_DEFINE_AUTO(struct pai_sandbox, pai_sandbox_free)

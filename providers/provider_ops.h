@@ -68,6 +68,7 @@ struct pai_sandbox {
 	char *id;          /* freed by the ops->free of the implementer */
 	char *incarnation; /* as above */
 	uint32_t flags;    /* enum pai_sandbox_flag; a decorator copies them */
+	uint64_t hold_ms;  /* as pai_sandbox_hold_ms() says; a decorator copies it */
 };
 
 /* A provider in a shared object exports one symbol, `pai_provider_plugin`, of this type. */

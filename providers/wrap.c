@@ -97,6 +97,7 @@ int pai_wrap_sandbox(struct pai_wrap *w, struct pai_sandbox *take_inner, struct 
 	h->base.id = take_inner->id;
 	h->base.incarnation = take_inner->incarnation;
 	h->base.flags = take_inner->flags;
+	h->base.hold_ms = take_inner->hold_ms;
 	h->inner = take_inner;
 	*ret = &h->base;
 	return 0;

@@ -17,7 +17,6 @@
 #define OUT_MAX (64u << 20)
 #define CREDIT_STEP (PAI_EXEC_WINDOW / 4)
 #define SOCKET_BYTES (1 << 20)
-#define SILENCE_MS 10000
 
 static const struct pai_exec_line_ops wire_ops;
 
@@ -170,7 +169,7 @@ int pai_exec_line_new(int take_fd, const char *who, uint64_t epoch, const struct
 	LIST_INIT(&l->commands);
 	l->fd = PAI_TAKE_FD(fd);
 	l->nonce_fd = -1;
-	l->silence_ms = SILENCE_MS;
+	l->silence_ms = PAI_EXEC_SILENCE_MS;
 	l->in.max = PAI_WIRE_READ_BYTES + PAI_WIRE_SMALL_MAX + PAI_FRAME_HEADER;
 	l->out.max = OUT_MAX;
 	if (!loop) {

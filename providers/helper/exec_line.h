@@ -50,7 +50,9 @@ int pai_exec_line_portable_new(struct pai_sandbox *sb, struct pai_pool *pool,
  * Takes the descriptor. */
 void pai_exec_line_prove_by(struct pai_exec_line *l, int take_nonce_fd);
 /* A supervisor with commands under way that is silent for so long, when asked, too, is given up:
- * they are lost (UNAVAILABLE). 10 s unless said otherwise; before the first start. */
+ * they are lost (UNAVAILABLE). PAI_EXEC_SILENCE_MS unless said otherwise; before the first start.
+ */
+#define PAI_EXEC_SILENCE_MS 10000
 void pai_exec_line_expect(struct pai_exec_line *l, uint64_t silence_ms);
 struct pai_exec_line *pai_exec_line_ref(struct pai_exec_line *l);
 void pai_exec_line_unref(

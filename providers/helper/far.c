@@ -195,6 +195,7 @@ static int hand_out(
 	sb->base.ops = &far_sandbox_ops;
 	sb->base.provider = &f->base;
 	sb->base.flags = s->flags;
+	sb->base.hold_ms = f->config.hold_ms;
 	(void)pthread_mutex_init(&sb->lock, NULL);
 	*ret = &sb->base;
 	return 0;
@@ -480,6 +481,7 @@ static int own_line(struct far_sandbox *sb, const struct pai_call *call, struct 
 	if (r < 0) {
 		return r;
 	}
+	pai_exec_line_expect(*ret, PAI_EXEC_SILENCE_MS + sb->base.hold_ms);
 	(void)pthread_mutex_lock(&sb->lock);
 	old = sb->line;
 	sb->line = pai_exec_line_ref(*ret);

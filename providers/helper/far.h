@@ -19,6 +19,7 @@ struct pai_far_config {
 	/* What is claimed before the far side has said what it has: from then on what both say. */
 	uint32_t caps;
 	const char *isolation; /* the same: of the far side's own word nothing is left out */
+	uint64_t hold_ms;      /* of its sandboxes: pai_sandbox_hold_ms() */
 	/* A stream to what such a channel leads to (far_serve.h), connected, the provider's from
 	 * then on. Any thread, several at once. */
 	int (*open)(void *arg, enum pai_channel_kind kind, const char *sandbox,

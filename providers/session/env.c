@@ -255,7 +255,7 @@ static int open_supervised(struct pai_env *e, int take_fd, uint64_t epoch,
 		pai_exec_line_prove_by(*ret, proof);
 	}
 	if (r == 0) {
-		pai_exec_line_expect(*ret, m->timeout_ms);
+		pai_exec_line_expect(*ret, m->timeout_ms + pai_sandbox_hold_ms(e->sandbox));
 	}
 	return r < 0 ? pai_err_wrap(err, "the line to the supervisor") : 0;
 }

@@ -282,7 +282,7 @@ static int take_grace(const struct pai_strmap *options, struct ssh *s, struct pa
 		return pai_err_set(err, PAI_E_INPUT,
 		    "line_grace=%s: expected a number of seconds from 1 to %d", text, GRACE_S_MAX);
 	}
-	s->grace_ms = seconds * 1000; /* 0: the link's own */
+	s->grace_ms = text ? seconds * 1000 : PAI_LINK_GRACE_MS;
 	return 0;
 }
 
@@ -381,6 +381,7 @@ static int ssh_open(
 	(void)pthread_mutex_init(&s->lock, NULL);
 	(void)pthread_once(&once, make_pool);
 	r = pool ? take_options(options, s, err) : pai_err_no_memory(err);
+	config.hold_ms = s->grace_ms;
 	r = r < 0 ? r : pai_far_new(&config, &p, err);
 	if (r < 0) {
 		ssh_free(s);
