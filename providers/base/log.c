@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <syslog.h>
 
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
@@ -33,18 +32,13 @@ static const char *const level_names[] = {
     [PAI_LOG_INFO] = "info",
     [PAI_LOG_DEBUG] = "debug",
 };
-static const int syslog_priorities[] = {
-    [PAI_LOG_ERROR] = LOG_ERR,
-    [PAI_LOG_WARN] = LOG_WARNING,
-    [PAI_LOG_INFO] = LOG_INFO,
-    [PAI_LOG_DEBUG] = LOG_DEBUG,
-};
 
 /* Guards levels and sink. Writers of lines hold it shared, so that a sink is not closed in use. */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct spec levels = {.others = PAI_LOG_WARN};
 static int sink_fd = STDERR_FILENO;
-static bool sink_is_syslog;
+static pai_log_sink sink; /* NULL: sink_fd */
+static const char *program_name = "paifs";
 /* The most talkative level of any component: one load answers most questions. */
 static atomic_int loudest = PAI_LOG_WARN;
 
@@ -113,31 +107,36 @@ void pai_log_init(const char *program)
 	struct pai_err err = PAI_ERR_INIT;
 	const char *spec = getenv("PAI_LOG");
 
-	openlog(program, LOG_PID, LOG_DAEMON);
+	program_name = program;
 	if (spec && pai_log_set(spec, &err) < 0) {
 		pai_log_warn("log", "PAI_LOG: %s", err.msg);
 	}
 }
 
-static void set_sink(int fd, bool is_syslog)
+static void set_sink(int fd, pai_log_sink fn)
 {
 	(void)pthread_rwlock_wrlock(&lock);
 	if (sink_fd > STDERR_FILENO) {
 		(void)close(sink_fd);
 	}
 	sink_fd = fd;
-	sink_is_syslog = is_syslog;
+	sink = fn;
 	(void)pthread_rwlock_unlock(&lock);
 }
 
 void pai_log_to_fd(int fd)
 {
-	set_sink(fd, false);
+	set_sink(fd, NULL);
 }
 
-void pai_log_to_syslog(void)
+void pai_log_to(pai_log_sink fn)
 {
-	set_sink(STDERR_FILENO, true);
+	set_sink(STDERR_FILENO, fn);
+}
+
+const char *pai_log_program(void)
+{
+	return program_name;
 }
 
 static enum pai_log_level level_of_locked(const char *component)
@@ -169,8 +168,8 @@ static void write_line(const char *component, enum pai_log_level level, const ch
 	int len;
 
 	(void)pthread_rwlock_rdlock(&lock);
-	if (sink_is_syslog) {
-		syslog(syslog_priorities[level], "%s: %s", component, message);
+	if (sink) {
+		sink(component, level, message);
 	} else {
 		len = snprintf(line, sizeof(line), "%llu %s %s: %s\n",
 		    (unsigned long long)pai_clock_ms(), level_names[level], component, message);

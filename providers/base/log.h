@@ -24,7 +24,11 @@ void pai_log_init(const char *program);
 int pai_log_set(const char *spec, struct pai_err *err) PAI_WARN_UNUSED;
 /* From now on lines go to fd (O_APPEND), which the log owns. */
 void pai_log_to_fd(int fd);
+/* ... or to a function, called with the log's lock held; `message` is printable. */
+typedef void (*pai_log_sink)(const char *component, enum pai_log_level level, const char *message);
+void pai_log_to(pai_log_sink sink);
 void pai_log_to_syslog(void);
+const char *pai_log_program(void); /* what pai_log_init() was told */
 bool pai_log_enabled(const char *component, enum pai_log_level level);
 void pai_log(const char *component, enum pai_log_level level, const char *fmt, ...)
     PAI_PRINTF(3, 4);
