@@ -10,7 +10,7 @@
  *   pai-helper launch FILES PROGRAM ARG...              starts PROGRAM in a session of its own as
  *                                                       nobody's child, with the descriptors 0-15
  *                                                       and FILES as its soft limit of open files
- *   pai-helper serve --root DIR --client ID [--make-root] [--container] [-o OPTION]...
+ *   pai-helper serve --root DIR --client ID [--make-root] [-o OPTION]...
  *                                                       the far end of a link's transport, its
  *                                                       stdio (serve.h). Exit status 3: the root
  *                                                       isn't there
@@ -252,7 +252,6 @@ static int serve(int argc, char **argv)
 	    {"root", required_argument, NULL, 'r'},
 	    {"client", required_argument, NULL, 'c'},
 	    {"make-root", no_argument, NULL, 'm'},
-	    {"container", no_argument, NULL, 'C'},
 	    {NULL, 0, NULL, 0},
 	};
 	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
@@ -271,9 +270,6 @@ static int serve(int argc, char **argv)
 			break;
 		case 'm':
 			c.make_root = true;
-			break;
-		case 'C':
-			c.container = true;
 			break;
 		case 'o':
 			bad = bad || add_option(&options, optarg) < 0;

@@ -56,7 +56,6 @@ static void name_files(const struct pai_serve_config *c, struct place *p)
 
 	/* A worker of another version, or with other options, is another one. */
 	h = hash(h, PAI_VERSION);
-	h = hash(h, c->container ? "container" : "local");
 	for (size_t i = 0; c->options && i < c->options->count; i++) {
 		h = hash(hash(h, c->options->entries[i].key), c->options->entries[i].value);
 	}

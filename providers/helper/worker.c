@@ -24,7 +24,6 @@
 #include "providers/base/clock.h"
 #include "providers/base/loop.h"
 #include "providers/base/pool.h"
-#include "providers/helper/container.h"
 #include "providers/helper/far_serve.h"
 #include "providers/helper/link_end.h"
 #include "providers/provider_ops.h"
@@ -83,32 +82,14 @@ static int server_of(struct worker *w, struct pai_far_server **ret, struct pai_e
 	return r;
 }
 
-static int open_local(struct worker *w, enum pai_channel_kind kind, const char *sandbox,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
-{
-	struct pai_far_server *server = NULL;
-	int r = server_of(w, &server, err);
-
-	return r < 0 ? r : pai_far_server_open(server, kind, sandbox, call, ret_fd, err);
-}
-
 /* On a pool thread. *ret_fd is a stream socket whose other end somebody serves. */
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
     const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
-	struct worker *w = arg;
+	struct pai_far_server *server = NULL;
+	int r = server_of(arg, &server, err);
 
-	if (!w->config.serve->container) {
-		return open_local(w, kind, sandbox, call, ret_fd, err);
-	}
-	if (sandbox[0] != '\0') {
-		return pai_err_set(err, PAI_E_NOT_FOUND, "there is no sandbox '%s'", sandbox);
-	}
-	if (kind == PAI_CHANNEL_EXEC) {
-		return pai_container_open_exec(w->config.root_fd, call, ret_fd, err);
-	}
-	return pai_err_set(
-	    err, PAI_E_UNSUPPORTED, "this helper serves no channels of kind %d", (int)kind);
+	return r < 0 ? r : pai_far_server_open(server, kind, sandbox, call, ret_fd, err);
 }
 
 /* --- relays --- */

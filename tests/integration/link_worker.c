@@ -36,7 +36,7 @@ struct world {
 	const char *helper;
 	char root[160];
 	char client[32];
-	bool pipes, container, terminal;
+	bool pipes, terminal;
 	struct pai_provider *provider;
 	struct pai_sandbox *sandbox;
 	struct pai_pool *pool;
@@ -76,8 +76,7 @@ static int spawn_relay(struct world *w, int fd, pid_t *pid)
 	int r;
 
 	(void)snprintf(command, sizeof(command), "%s%s serve --root %s --client %s%s%s",
-	    w->pipes ? "cat | " : "exec ", w->helper, w->root, w->client,
-	    w->container ? " --make-root --container" : " -o host_commands",
+	    w->pipes ? "cat | " : "exec ", w->helper, w->root, w->client, " -o host_commands",
 	    w->pipes ? " | cat" : "");
 	(void)posix_spawn_file_actions_init(&actions);
 	(void)posix_spawn_file_actions_adddup2(&actions, fd, 0);
@@ -217,8 +216,8 @@ static struct pai_exec_line *open_line(struct world *w)
 	struct pai_err err = PAI_ERR_INIT;
 	int fd = -1;
 
-	if (pai_link_channel(w->link, PAI_CHANNEL_EXEC,
-		w->container ? "" : pai_sandbox_id(w->sandbox), &call, &fd, &err) < 0 ||
+	if (pai_link_channel(
+		w->link, PAI_CHANNEL_EXEC, pai_sandbox_id(w->sandbox), &call, &fd, &err) < 0 ||
 	    pai_exec_line_new(fd, w->client, ++epoch, &call, &l, &err) < 0) {
 		die("exec line", &err);
 	}
@@ -328,8 +327,8 @@ static void run_echo(struct world *w, const char *name)
 {
 	struct pai_exec_line *l = open_line(w);
 	const struct pai_call call = within();
-	const struct pai_run_input input = {.command = "echo hello; echo there >&2; exit 3",
-	    .cwd = w->container ? "/" : "/workspace"};
+	const struct pai_run_input input = {
+	    .command = "echo hello; echo there >&2; exit 3", .cwd = "/workspace"};
 	pai_auto_run_result struct pai_run_result got = {0};
 	struct pai_err err = PAI_ERR_INIT;
 	int r = pai_exec_run(l, &input, &call, &got, &err);
@@ -461,23 +460,6 @@ static void remove_root(struct world *w)
 	close_link(w);
 }
 
-static void container(const struct world *of)
-{
-	struct world w = {.helper = of->helper, .pool = of->pool, .container = true};
-	char command[400];
-
-	(void)snprintf(w.root, sizeof(w.root), "%.150s-box", of->root);
-	(void)snprintf(w.client, sizeof(w.client), "boxed");
-	connect_link(&w);
-	run_echo(&w, "commands run in a container's own supervisor");
-	close_link(&w);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", w.root);
-	if (system(command) != 0) {
-		die("rm", NULL);
-	}
-	tell(worker_ends(w.root, 5000), "the container's worker ends", "it runs");
-}
-
 int main(int argc, char **argv)
 {
 	static struct world w = {.client = "test"};
@@ -507,7 +489,6 @@ int main(int argc, char **argv)
 	run_stream(&w, "100 MiB of output are exact through a terminal while relays are killed");
 	close_link(&w);
 	w.terminal = false;
-	container(&w);
 	remove_root(&w);
 	pai_sandbox_free(w.sandbox);
 	pai_provider_free(w.provider);
