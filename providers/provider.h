@@ -215,6 +215,9 @@ int pai_sandbox_open_line(struct pai_sandbox *sb, const char *const argv[],
 struct pai_host_files {
 	int root_fd;
 	int nonce_fd;
+	/* Free space of its file system below which whoever writes through the mount gets ENOSPC;
+	 * 0: none. */
+	uint64_t reserve_bytes;
 	char *
 	    state_dir; /* a directory beside the workspace, ours, on the same file system; free() */
 };

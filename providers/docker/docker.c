@@ -16,6 +16,7 @@
 #define NAME_MAX_BYTES 64
 #define NAME_HEX 24
 #define LOOK_MS 20
+#define RESERVE_DEFAULT (64u << 20) /* room for the ledger, logs and journals of everybody else */
 #define MAKE_MS 300000
 #define UNBOUND_MS 60000 /* between a container's making and its binding: milliseconds */
 
@@ -447,6 +448,31 @@ static int take_user(struct pai_docker *d, const char *given, struct pai_err *er
 	return 0;
 }
 
+/* "256M": bytes, or K, M, G, T of 1024. */
+static int take_reserve(struct pai_docker *d, const char *given, struct pai_err *err)
+{
+	static const char units[] = "KMGT";
+	const char *unit = "";
+	unsigned long long n = RESERVE_DEFAULT;
+	char *end;
+	int shift;
+
+	if (given) {
+		errno = 0;
+		n = strtoull(given, &end, 10);
+		unit = *end ? strchr(units, *end) : "";
+		shift = unit && *unit ? 10 * (int)(unit - units + 1) : 0;
+		if (given[0] < '0' || given[0] > '9' || errno || !unit || (*end && end[1]) ||
+		    n > UINT64_MAX >> shift) {
+			return pai_err_set(
+			    err, PAI_E_INPUT, "reserve=%s: expected bytes, or 64M, 1G...", given);
+		}
+		n <<= shift;
+	}
+	d->reserve_bytes = n;
+	return 0;
+}
+
 static int take_flag(const char *name, const char *text, bool *ret, struct pai_err *err)
 {
 	static const char *const yes[] = {"", "1", "yes", "true", "on"};
@@ -491,7 +517,8 @@ static int docker_open(
 			    "a read-only system, the engine's seccomp filter, the same kernel; "
 			    "network=none: no network at all";
 	(void)pthread_mutex_init(&d->lock, NULL);
-	r = take_paths(d, options, err);
+	r = take_reserve(d, pai_strmap_get(options, "reserve"), err);
+	r = r < 0 ? r : take_paths(d, options, err);
 	r = r < 0 ? r : take_user(d, pai_strmap_get(options, "uid"), err);
 	r = r < 0 ? r : take_name(pai_strmap_get(options, "image"), &d->image, err);
 	r = r < 0 ? r : take_name(pai_strmap_get(options, "runtime"), &d->runtime, err);
@@ -513,6 +540,7 @@ static const struct pai_option_doc docker_options[] = {
     {"socket", "PATH: the engine's or podman's socket (default: " SOCKET_DEFAULT ")"},
     {"uid", "N[:GID]: whose the commands and files are, needed by root (default: yours)"},
     {"runtime", "NAME: what runs the containers: runsc, kata... (default: the engine's)"},
+    {"reserve", "SIZE: free space below which writes through the mount fail (default: 64M)"},
     {"root", "DIR: where the files are kept (default: docker/ in the state directory)"},
     {NULL, NULL},
 };

@@ -65,6 +65,7 @@ struct pai_docker {
 	bool pull;
 	uid_t uid;
 	gid_t gid;
+	uint64_t reserve_bytes;
 	pthread_mutex_t lock;
 	/* lock */
 	char prefix[16]; /* "/v1.41"; "": the engine was not asked yet */

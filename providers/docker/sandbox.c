@@ -148,6 +148,7 @@ static int docker_host_files(struct pai_sandbox *base, const struct pai_call *ca
 	    .root_fd = PAI_TAKE_FD(root_fd),
 	    .nonce_fd = PAI_TAKE_FD(nonce_fd),
 	    .state_dir = PAI_TAKE(state_dir),
+	    .reserve_bytes = sb->docker->reserve_bytes,
 	};
 	return 0;
 }

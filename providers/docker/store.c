@@ -360,6 +360,7 @@ int pai_docker_open_sandbox(struct pai_docker *d, int root_fd, const struct pai_
 	    .has_owner = d->uid != geteuid(),
 	    .uid = d->uid,
 	    .gid = d->gid,
+	    .reserve_bytes = d->reserve_bytes,
 	};
 	*ret = PAI_TAKE(sb);
 	return 0;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 
 #include "providers/base/path.h"
@@ -465,6 +466,7 @@ static int replace(const struct pai_contract_files *f, int dir_fd, const char *n
 	pai_auto_fd int fd = -1;
 	char temp[40];
 	struct stat old;
+	struct statfs fs;
 	uint64_t random = 0;
 	bool exists = fstatat(dir_fd, name, &old, AT_SYMLINK_NOFOLLOW) == 0;
 	int r;
@@ -472,6 +474,10 @@ static int replace(const struct pai_contract_files *f, int dir_fd, const char *n
 	if (exists && !S_ISREG(old.st_mode)) {
 		return pai_err_set(err, PAI_E_INPUT, "'%s' is %s", name,
 		    S_ISDIR(old.st_mode) ? "a directory" : "not a regular file");
+	}
+	if (f->reserve_bytes && fstatfs(dir_fd, &fs) == 0 &&
+	    (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < f->reserve_bytes + text->len) {
+		return pai_err_errno(err, ENOSPC, "write");
 	}
 	(void)!getrandom(&random, sizeof(random), 0);
 	(void)snprintf(temp, sizeof(temp), ".pai-write-%016llx", (unsigned long long)random);

@@ -5,6 +5,7 @@
 #ifndef PAI_WORKSPACE_CONTRACT_FILES_H
 #define PAI_WORKSPACE_CONTRACT_FILES_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "providers/provider.h"
@@ -18,6 +19,7 @@ struct pai_contract_files {
 	bool has_owner; /* what is made belongs to uid and gid: for root, who alone can give */
 	uid_t uid;
 	gid_t gid;
+	uint64_t reserve_bytes; /* as pai_host_files has it */
 };
 int pai_contract_read_file(const struct pai_contract_files *f, const char *path, uint64_t max_bytes,
     const struct pai_call *call, bool *found, struct pai_buf *ret,

@@ -29,6 +29,7 @@ struct handler {
 	pai_posix_fn fn;
 	bool blocks; /* always on the pool */
 	bool always; /* gives something back: runs and succeeds even when the sandbox is gone */
+	bool grows;  /* takes space: refused below the floor */
 };
 
 static const struct handler handlers[PAI_WS_OP_COUNT] = {
@@ -37,28 +38,28 @@ static const struct handler handlers[PAI_WS_OP_COUNT] = {
     [PAI_WS_GETATTR] = {.fn = pai_posix_getattr},
     [PAI_WS_SETATTR] = {.fn = pai_posix_setattr},
     [PAI_WS_READLINK] = {.fn = pai_posix_readlink},
-    [PAI_WS_SYMLINK] = {.fn = pai_posix_symlink},
-    [PAI_WS_MKNOD] = {.fn = pai_posix_mknod},
-    [PAI_WS_MKDIR] = {.fn = pai_posix_mkdir},
+    [PAI_WS_SYMLINK] = {.fn = pai_posix_symlink, .grows = true},
+    [PAI_WS_MKNOD] = {.fn = pai_posix_mknod, .grows = true},
+    [PAI_WS_MKDIR] = {.fn = pai_posix_mkdir, .grows = true},
     [PAI_WS_UNLINK] = {.fn = pai_posix_unlink},
     [PAI_WS_RMDIR] = {.fn = pai_posix_rmdir},
     [PAI_WS_RENAME] = {.fn = pai_posix_rename},
     [PAI_WS_LINK] = {.fn = pai_posix_link},
     [PAI_WS_OPEN] = {.fn = pai_posix_open},
-    [PAI_WS_CREATE] = {.fn = pai_posix_create},
-    [PAI_WS_TMPFILE] = {.fn = pai_posix_tmpfile},
+    [PAI_WS_CREATE] = {.fn = pai_posix_create, .grows = true},
+    [PAI_WS_TMPFILE] = {.fn = pai_posix_tmpfile, .grows = true},
     [PAI_WS_READ] = {.fn = pai_posix_read},
-    [PAI_WS_WRITE] = {.fn = pai_posix_write},
+    [PAI_WS_WRITE] = {.fn = pai_posix_write, .grows = true},
     [PAI_WS_RELEASE] = {.fn = pai_posix_release, .always = true},
     [PAI_WS_FSYNC] = {.fn = pai_posix_fsync, .blocks = true},
-    [PAI_WS_FALLOCATE] = {.fn = pai_posix_fallocate, .blocks = true},
+    [PAI_WS_FALLOCATE] = {.fn = pai_posix_fallocate, .blocks = true, .grows = true},
     [PAI_WS_LSEEK] = {.fn = pai_posix_lseek},
-    [PAI_WS_COPY] = {.fn = pai_posix_copy, .blocks = true},
+    [PAI_WS_COPY] = {.fn = pai_posix_copy, .blocks = true, .grows = true},
     [PAI_WS_OPENDIR] = {.fn = pai_posix_opendir},
     [PAI_WS_READDIR] = {.fn = pai_posix_readdir},
     [PAI_WS_STATFS] = {.fn = pai_posix_statfs},
     [PAI_WS_GETXATTR] = {.fn = pai_posix_getxattr},
-    [PAI_WS_SETXATTR] = {.fn = pai_posix_setxattr},
+    [PAI_WS_SETXATTR] = {.fn = pai_posix_setxattr, .grows = true},
     [PAI_WS_LISTXATTR] = {.fn = pai_posix_listxattr},
     [PAI_WS_REMOVEXATTR] = {.fn = pai_posix_removexattr},
     [PAI_WS_GETLK] = {.fn = pai_posix_getlk},
@@ -124,6 +125,19 @@ static void run_waiting(struct pai_posix *ws, struct pai_ws_req *req)
 	}
 }
 
+/* A writer through the mount stops before it fills the disk that others use too. What takes a hole
+ * out of a file gives space back. */
+static bool is_below_floor(const struct pai_posix *ws, const struct pai_ws_req *req)
+{
+	struct statfs fs;
+
+	if (req->op == PAI_WS_FALLOCATE && req->in.alloc.mode & FALLOC_FL_PUNCH_HOLE) {
+		return false;
+	}
+	return fstatfs(ws->root_fd, &fs) == 0 &&
+	       (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < ws->reserve_bytes;
+}
+
 static void posix_submit(struct pai_ws *base, struct pai_ws_req *req)
 {
 	struct pai_posix *ws = posix_of(base);
@@ -132,6 +146,9 @@ static void posix_submit(struct pai_ws *base, struct pai_ws_req *req)
 
 	if (error == 0 && !h->always && __atomic_load_n(&base->gone, __ATOMIC_ACQUIRE)) {
 		error = ESTALE;
+	}
+	if (error == 0 && h->grows && ws->reserve_bytes && is_below_floor(ws, req)) {
+		error = ENOSPC;
 	}
 	if (error == 0 && !h->blocks) {
 		error = h->fn(ws, req);
@@ -274,6 +291,7 @@ int pai_ws_posix_new(struct pai_host_files *take_files, const struct pai_ws_conf
 	    PAI_WS_CAP_HANDLES | PAI_WS_CAP_INLINE | PAI_WS_CAP_LOCKS | PAI_WS_CAP_POSIX;
 	ws->root_fd = PAI_TAKE_FD(take_files->root_fd);
 	ws->nonce_fd = PAI_TAKE_FD(take_files->nonce_fd);
+	ws->reserve_bytes = take_files->reserve_bytes;
 	/* Nothing of ours lies there: the barrier needs no sentinel file (watch_thread.c). */
 	free(PAI_TAKE(take_files->state_dir));
 	ws->config = *config;
