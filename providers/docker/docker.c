@@ -12,11 +12,10 @@
 #include "providers/base/path.h"
 #include "providers/docker/docker.h"
 
-#define SOCKET_DEFAULT "/var/run/docker.sock"
 #define NAME_MAX_BYTES 64
 #define NAME_HEX 24
 #define LOOK_MS 20
-#define RESERVE_DEFAULT (64u << 20) /* room for the ledger, logs and journals of everybody else */
+#define EXIT_EXPIRED 75 /* of the helper, as process 1 */
 #define MAKE_MS 300000
 #define UNBOUND_MS 60000 /* between a container's making and its binding: milliseconds */
 
@@ -91,6 +90,60 @@ static int make_container(
 		   : r;
 }
 
+bool pai_docker_has_expired(const struct pai_docker_info *info)
+{
+	return info->state == PAI_DOCKER_STOPPED && info->exit_code == EXIT_EXPIRED;
+}
+
+/* Filled through the engine, started, and its sandbox made: it has what only we know. */
+static int fill_and_start(struct making *m, const char *dir, const struct pai_docker_made *made,
+    struct pai_docker_sandbox **ret, struct pai_err *err)
+{
+	const struct pai_docker_far_input in = {m->in->ttl_ms, m->in->env};
+	auto_sandbox struct pai_docker_sandbox *sb = NULL;
+	pai_auto_buf struct pai_buf helper = PAI_BUF_INIT(0);
+	struct pai_docker_info info = {.state = PAI_DOCKER_MADE};
+	struct pai_sandbox *far = NULL;
+	char machine[16];
+	int r;
+
+	memcpy(info.id, made->id, sizeof(info.id));
+	memcpy(info.dir, dir, sizeof(info.dir));
+	memcpy(info.mark, m->d->mark, sizeof(info.mark));
+	r = pai_docker_machine(m->d, m->call, machine, err);
+	r = r < 0 ? r : pai_docker_helper_read(machine, &helper, err);
+	r = r < 0 ? r
+		  : pai_docker_put(m->d, made->id, dir, m->in->ttl_ms > 0, &helper, m->call, err);
+	r = r < 0 ? r : pai_docker_open_sandbox(m->d, -1, &info, &sb, err);
+	r = r < 0 ? r : pai_docker_far_open(sb, &in, m->call, &far, err); /* which starts it */
+	r = r < 0 || !m->in->ttl_ms
+		? r
+		: pai_docker_far_lease(m->d, made->id, m->in->ttl_ms, m->call, err);
+	if (r == 0) {
+		*ret = PAI_TAKE(sb);
+	}
+	return r;
+}
+
+static int make_far(struct making *m, struct pai_docker_sandbox **ret, struct pai_err *err)
+{
+	const struct pai_call clean_up = {.deadline_ms = pai_deadline_in(UNBOUND_MS)};
+	pai_auto_free char *body = NULL;
+	struct pai_docker_made made = {0};
+	char dir[PAI_DOCKER_ID + 1];
+	int r = pai_docker_check_input(m->d, m->in, err);
+
+	pai_docker_random_hex(dir, PAI_DOCKER_ID / 2);
+	r = r < 0 ? r : pai_docker_body(m->d, m->in, dir, "", &body, err);
+	r = r < 0 ? r : make_container(m, body, &made, err);
+	r = r < 0 || made.conflict ? r : fill_and_start(m, dir, &made, ret, err);
+	if (!*ret && made.id[0] &&
+	    pai_docker_remove(m->d, made.id, &clean_up, PAI_ERR_IGNORED()) < 0) {
+		pai_log_debug("docker", "container %.12s is left to the sweep", made.id);
+	}
+	return r;
+}
+
 static int bind_and_start(struct making *m, const char *dir, const struct pai_docker_made *made,
     struct pai_docker_sandbox **ret, struct pai_err *err)
 {
@@ -142,6 +195,27 @@ static int make(struct making *m, struct pai_docker_sandbox **ret, struct pai_er
 	return r;
 }
 
+/* Whether it is nobody's any more, by what is known of it. It is removed then. */
+static bool is_over(const struct pai_docker_info *info)
+{
+	return pai_docker_has_expired(info) ||
+	       (info->state == PAI_DOCKER_MADE &&
+		   info->created_ms + UNBOUND_MS < pai_clock_wall_ms());
+}
+
+static int take_bound_far(struct making *m, const struct pai_docker_info *info, bool *again,
+    struct pai_docker_sandbox **ret, struct pai_err *err)
+{
+	bool is_ours = strcmp(info->mark, m->d->mark) == 0 && info->dir[0];
+
+	*again = is_ours && (is_over(info) || info->state == PAI_DOCKER_MADE);
+	if (is_ours && is_over(info)) {
+		return pai_docker_remove(m->d, info->id, m->call, err);
+	}
+	return *again ? pai_call_sleep(m->call, pai_deadline_in(LOOK_MS), err)
+		      : pai_docker_open_sandbox(m->d, -1, info, ret, err);
+}
+
 /* What has the name that the key's sandbox would have. *again: look once more. */
 static int take_bound(struct making *m, const struct pai_docker_info *info, bool *again,
     struct pai_docker_sandbox **ret, struct pai_err *err)
@@ -154,7 +228,7 @@ static int take_bound(struct making *m, const struct pai_docker_info *info, bool
 	if (info->state == PAI_DOCKER_LEAVING) {
 		return pai_call_sleep(m->call, pai_deadline_in(LOOK_MS), err);
 	}
-	if (strcmp(info->mark, m->d->mark) == 0 && info->dir[0]) {
+	if (!m->d->far && strcmp(info->mark, m->d->mark) == 0 && info->dir[0]) {
 		pai_docker_dir_container(m->root_fd, info->dir, bound);
 		if (!bound[0] && info->state == PAI_DOCKER_MADE && is_young) {
 			return pai_call_sleep(
@@ -170,7 +244,11 @@ static int take_bound(struct making *m, const struct pai_docker_info *info, bool
 		}
 	}
 	*again = false;
-	r = pai_docker_open_sandbox(m->d, m->root_fd, info, ret, err);
+	r = m->d->far ? take_bound_far(m, info, again, ret, err)
+		      : pai_docker_open_sandbox(m->d, m->root_fd, info, ret, err);
+	if (r == 0 && *again) {
+		return 0;
+	}
 	if (r == 0 && !*ret) {
 		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
 		    "container '%s' has the name of this key's sandbox and is none of ours: "
@@ -198,7 +276,7 @@ static int make_bound(struct making *m, struct pai_docker_sandbox **ret, struct 
 			again = again || err->code == PAI_E_NOT_FOUND;
 			r = err->code == PAI_E_NOT_FOUND ? 0 : r;
 		} else if (r == 0) {
-			r = make(m, ret, err);
+			r = m->d->far ? make_far(m, ret, err) : make(m, ret, err);
 		}
 		if (r < 0 || *ret) {
 			return r;
@@ -211,6 +289,20 @@ static int make_bound(struct making *m, struct pai_docker_sandbox **ret, struct 
 	}
 }
 
+static void sweep(struct pai_docker *d, int root_fd, const struct pai_docker_infos *listed,
+    const struct pai_call *call)
+{
+	if (!d->far) {
+		pai_docker_sweep(d, root_fd, listed, call);
+		return;
+	}
+	for (size_t i = 0; i < listed->count; i++) {
+		if (is_over(&listed->items[i])) {
+			(void)!pai_docker_remove(d, listed->items[i].id, call, PAI_ERR_IGNORED());
+		}
+	}
+}
+
 static int docker_create(struct pai_provider *p, const struct pai_create_input *in,
     const struct pai_call *call, struct pai_sandbox **ret, struct pai_err *err)
 {
@@ -218,7 +310,7 @@ static int docker_create(struct pai_provider *p, const struct pai_create_input *
 	pai_auto_docker_infos struct pai_docker_infos listed = {0};
 	auto_sandbox struct pai_docker_sandbox *sb = NULL;
 	pai_auto_fd int root_fd = -1;
-	int r = pai_docker_root(m.d, true, &root_fd, err);
+	int r = m.d->far ? 0 : pai_docker_root(m.d, true, &root_fd, err);
 
 	r = r < 0 ? r : pai_docker_containers(m.d, call, &listed, err);
 	r = r < 0 ? r : name_of(m.d, in->binding_key, m.name, err);
@@ -226,8 +318,10 @@ static int docker_create(struct pai_provider *p, const struct pai_create_input *
 		return r;
 	}
 	m.root_fd = root_fd;
-	pai_docker_sweep(m.d, root_fd, &listed, call);
-	r = in->binding_key ? make_bound(&m, &sb, err) : make(&m, &sb, err);
+	sweep(m.d, root_fd, &listed, call);
+	r = in->binding_key ? make_bound(&m, &sb, err)
+	    : m.d->far      ? make_far(&m, &sb, err)
+			    : make(&m, &sb, err);
 	if (r == 0 && !sb) {
 		return pai_err_set(err, PAI_E_INTERNAL, "the name '%s' is taken", m.name);
 	}
@@ -258,7 +352,7 @@ static int docker_connect(struct pai_provider *p, const char *sandbox_id,
 	if (r < 0 || !found) {
 		return r;
 	}
-	r = pai_docker_root(d, false, &root_fd, err);
+	r = d->far ? 0 : pai_docker_root(d, false, &root_fd, err);
 	if (r == -ENOENT) {
 		*err = (struct pai_err)PAI_ERR_INIT;
 		return 0;
@@ -313,7 +407,7 @@ static int docker_list(struct pai_provider *p, const struct pai_strmap *metadata
 	pai_auto_fd int root_fd = -1;
 	int r = pai_docker_containers(d, call, &listed, err);
 
-	r = r < 0 ? r : pai_docker_root(d, false, &root_fd, err);
+	r = r < 0 || d->far ? r : pai_docker_root(d, false, &root_fd, err);
 	if (r == -ENOENT) {
 		*err = (struct pai_err)PAI_ERR_INIT;
 		return 0;
@@ -321,13 +415,14 @@ static int docker_list(struct pai_provider *p, const struct pai_strmap *metadata
 	if (r < 0) {
 		return r;
 	}
-	pai_docker_sweep(d, root_fd, &listed, call);
+	sweep(d, root_fd, &listed, call);
 	for (size_t i = 0; i < listed.count; i++) {
 		const struct pai_docker_info *info = &listed.items[i];
 		auto_sandbox struct pai_docker_sandbox *sb = NULL;
 		struct pai_err why = PAI_ERR_INIT;
 
-		if (info->state == PAI_DOCKER_MADE || info->state == PAI_DOCKER_LEAVING) {
+		if (info->state == PAI_DOCKER_MADE || info->state == PAI_DOCKER_LEAVING ||
+		    (d->far && pai_docker_has_expired(info))) {
 			continue;
 		}
 		if (pai_docker_open_sandbox(d, root_fd, info, &sb, &why) < 0) {
@@ -346,11 +441,17 @@ static int docker_probe(struct pai_provider *p, const struct pai_call *call, str
 	return pai_docker_ping(docker_of(p), call, err);
 }
 
-static void docker_free(struct pai_provider *p)
+struct pai_docker *pai_docker_ref(struct pai_docker *d)
 {
-	struct pai_docker *d = docker_of(p);
+	(void)atomic_fetch_add(&d->refs, 1);
+	return d;
+}
 
-	pai_docker_watch_stop(d);
+void pai_docker_unref(struct pai_docker *d)
+{
+	if (atomic_fetch_sub(&d->refs, 1) > 1) {
+		return;
+	}
 	pai_http_free(d->http);
 	(void)pthread_mutex_destroy(&d->lock);
 	free(d->socket_path);
@@ -358,6 +459,12 @@ static void docker_free(struct pai_provider *p)
 	free(d->image);
 	free(d->runtime);
 	free(d);
+}
+
+static void docker_free(struct pai_provider *p)
+{
+	pai_docker_watch_stop(docker_of(p));
+	pai_docker_unref(docker_of(p));
 }
 
 static const struct pai_provider_ops docker_ops = {
@@ -371,135 +478,6 @@ static const struct pai_provider_ops docker_ops = {
 
 /* --- opening the provider --- */
 
-static int absolute(const char *name, const char *given, char **ret, struct pai_err *err)
-{
-	if (given[0] != '/') {
-		return pai_err_set(
-		    err, PAI_E_INPUT, "%s=%s: expected an absolute path", name, given);
-	}
-	*ret = strdup(given);
-	return *ret ? 0 : pai_err_no_memory(err);
-}
-
-/* One for each engine: the same container ids never mean two things in one directory. */
-static int default_root(const char *socket_path, char **ret, struct pai_err *err)
-{
-	char hash[2 * PAI_SHA256_BYTES + 1];
-	pai_auto_free char *state = NULL;
-	int r = pai_state_dir(&state, err);
-
-	if (r < 0) {
-		return r;
-	}
-	pai_sha256_hex(socket_path, strlen(socket_path), hash);
-	return asprintf(ret, "%s/docker/%.16s", state, hash) < 0 ? pai_err_no_memory(err) : 0;
-}
-
-static int take_paths(struct pai_docker *d, const struct pai_strmap *options, struct pai_err *err)
-{
-	const char *given = pai_strmap_get(options, "socket");
-	const char *root = pai_strmap_get(options, "root");
-	char hash[2 * PAI_SHA256_BYTES + 1];
-	int r;
-
-	if (given && strncmp(given, "unix://", 7) == 0) {
-		given += 7;
-	}
-	r = absolute("socket", given ? given : SOCKET_DEFAULT, &d->socket_path, err);
-	if (r == 0) {
-		r = root ? absolute("root", root, &d->root, err)
-			 : default_root(d->socket_path, &d->root, err);
-	}
-	if (r < 0) {
-		return r;
-	}
-	pai_sha256_hex(d->root, strlen(d->root), hash);
-	(void)snprintf(d->mark, sizeof(d->mark), "%.*s", PAI_DOCKER_HASH, hash);
-	return 0;
-}
-
-/* "N" or "N:M". */
-static int take_user(struct pai_docker *d, const char *given, struct pai_err *err)
-{
-	unsigned long uid;
-	unsigned long gid;
-	char *end;
-
-	d->uid = geteuid();
-	d->gid = getegid();
-	if (!given) {
-		return d->uid != 0
-			   ? 0
-			   : pai_err_set(err, PAI_E_INPUT,
-				 "as root, say whose the commands shall be: -o uid=N[:GID]");
-	}
-	uid = strtoul(given, &end, 10);
-	gid = *end == ':' && end[1] >= '0' && end[1] <= '9' ? strtoul(end + 1, &end, 10) : uid;
-	if (given[0] < '0' || given[0] > '9' || *end || uid >= UINT32_MAX || gid >= UINT32_MAX) {
-		return pai_err_set(err, PAI_E_INPUT, "uid=%s: expected N or N:GID", given);
-	}
-	if (d->uid != 0 && uid != d->uid) {
-		return pai_err_set(err, PAI_E_INPUT,
-		    "uid=%s: only root can give files to somebody else (you are %u)", given,
-		    (unsigned)d->uid);
-	}
-	d->gid = d->uid != 0 && uid == gid ? d->gid : (gid_t)gid;
-	d->uid = (uid_t)uid;
-	return 0;
-}
-
-/* "256M": bytes, or K, M, G, T of 1024. */
-static int take_reserve(struct pai_docker *d, const char *given, struct pai_err *err)
-{
-	static const char units[] = "KMGT";
-	const char *unit = "";
-	unsigned long long n = RESERVE_DEFAULT;
-	char *end;
-	int shift;
-
-	if (given) {
-		errno = 0;
-		n = strtoull(given, &end, 10);
-		unit = *end ? strchr(units, *end) : "";
-		shift = unit && *unit ? 10 * (int)(unit - units + 1) : 0;
-		if (given[0] < '0' || given[0] > '9' || errno || !unit || (*end && end[1]) ||
-		    n > UINT64_MAX >> shift) {
-			return pai_err_set(
-			    err, PAI_E_INPUT, "reserve=%s: expected bytes, or 64M, 1G...", given);
-		}
-		n <<= shift;
-	}
-	d->reserve_bytes = n;
-	return 0;
-}
-
-static int take_flag(const char *name, const char *text, bool *ret, struct pai_err *err)
-{
-	static const char *const yes[] = {"", "1", "yes", "true", "on"};
-	static const char *const no[] = {"0", "no", "false", "off"};
-
-	for (size_t i = 0; text && i < PAI_COUNT(yes); i++) {
-		if (strcmp(text, yes[i]) == 0) {
-			*ret = true;
-			return 0;
-		}
-	}
-	for (size_t i = 0; text && i < PAI_COUNT(no); i++) {
-		if (strcmp(text, no[i]) == 0) {
-			return 0;
-		}
-	}
-	return text ? pai_err_set(err, PAI_E_INPUT, "%s=%s: expected yes or no", name, text) : 0;
-}
-
-static int take_name(const char *given, char **ret, struct pai_err *err)
-{
-	if (given && given[0]) {
-		*ret = strdup(given);
-	}
-	return given && given[0] && !*ret ? pai_err_no_memory(err) : 0;
-}
-
 static int docker_open(
     const struct pai_strmap *options, struct pai_provider **ret, struct pai_err *err)
 {
@@ -509,6 +487,7 @@ static int docker_open(
 	if (!d) {
 		return pai_err_no_memory(err);
 	}
+	atomic_init(&d->refs, 1);
 	d->base.ops = &docker_ops;
 	d->base.caps = PAI_CAP_BINDING_KEYS | PAI_CAP_BINDING_PROCESSES | PAI_CAP_PAUSE |
 		       PAI_CAP_COMMANDS | PAI_CAP_DURABLE | PAI_CAP_ISOLATED |
@@ -517,15 +496,7 @@ static int docker_open(
 			    "a read-only system, the engine's seccomp filter, the same kernel; "
 			    "network=none: no network at all";
 	(void)pthread_mutex_init(&d->lock, NULL);
-	r = take_reserve(d, pai_strmap_get(options, "reserve"), err);
-	r = r < 0 ? r : take_paths(d, options, err);
-	r = r < 0 ? r : take_user(d, pai_strmap_get(options, "uid"), err);
-	r = r < 0 ? r : take_name(pai_strmap_get(options, "image"), &d->image, err);
-	r = r < 0 ? r : take_name(pai_strmap_get(options, "runtime"), &d->runtime, err);
-	r = r < 0 ? r : take_flag("pull", pai_strmap_get(options, "pull"), &d->pull, err);
-	r = r < 0 ? r
-		  : pai_http_new(&(const struct pai_http_config){.socket_path = d->socket_path},
-			&d->http, err);
+	r = pai_docker_take_options(d, options, err);
 	if (r < 0) {
 		docker_free(&d->base);
 		return r;
@@ -534,20 +505,9 @@ static int docker_open(
 	return 0;
 }
 
-static const struct pai_option_doc docker_options[] = {
-    {"image", "NAME: what sandboxes are made from, unless template= says (docker images)"},
-    {"pull", "have the engine fetch an image that it does not have (default: no)"},
-    {"socket", "PATH: the engine's or podman's socket (default: " SOCKET_DEFAULT ")"},
-    {"uid", "N[:GID]: whose the commands and files are, needed by root (default: yours)"},
-    {"runtime", "NAME: what runs the containers: runsc, kata... (default: the engine's)"},
-    {"reserve", "SIZE: free space below which writes through the mount fail (default: 64M)"},
-    {"root", "DIR: where the files are kept (default: docker/ in the state directory)"},
-    {NULL, NULL},
-};
-
 const struct pai_provider_plugin pai_docker_plugin = {
     .abi = PAI_PROVIDER_ABI,
     .name = "docker",
-    .options = docker_options,
+    .options = pai_docker_option_docs,
     .open = docker_open,
 };

@@ -30,7 +30,7 @@
  *
  *   docker.c   provider calls        store.c   the layout above      engine.c  the API
  *   sandbox.c  sandbox calls         spec.c    create's body         watch.c   who is gone
- *   exec.c     commands              helper.c  the program in it
+ *   exec.c     commands              helper.c  the program in it     far.c     files elsewhere
  */
 #ifndef PAI_DOCKER_DOCKER_H
 #define PAI_DOCKER_DOCKER_H
@@ -54,15 +54,22 @@
 #define PAI_DOCKER_LABEL_CREATED PAI_DOCKER_LABEL "created"
 #define PAI_DOCKER_LABEL_METADATA PAI_DOCKER_LABEL "metadata." /* + the key */
 
+/* In a container. */
+#define PAI_DOCKER_RUN "/run/pai"
+#define PAI_DOCKER_LEASE_NEW "new"
+
+struct pai_docker_far;
 struct pai_docker_watch;
 struct pai_docker {
 	struct pai_provider base;
+	atomic_int refs; /* the provider's, one per link */
 	struct pai_http *http;
-	char *socket_path;
+	char *socket_path;              /* or the URL */
 	char *root;                     /* absolute */
 	char mark[PAI_DOCKER_HASH + 1]; /* of root: tells our containers from another's */
 	char *image, *runtime;          /* NULL: none given */
 	bool pull;
+	bool far; /* -o workspace=helper: files are the container's own */
 	uid_t uid;
 	gid_t gid;
 	uint64_t reserve_bytes;
@@ -77,11 +84,19 @@ struct pai_docker_sandbox {
 	char dir[PAI_DOCKER_ID + 1];
 	int dir_fd, nonce_fd, workspace_fd, tmp_fd;
 	struct pai_contract_files files;
+	atomic_bool gone; /* far: its container was found removed */
 	pthread_mutex_t lock;
 	/* lock */
 	int64_t expires_ms;         /* the newest that was seen; 0: never */
 	struct pai_exec_line *line; /* run()'s own */
+	struct pai_docker_far *far; /* the newest */
 };
+
+/* --- options.c --- */
+
+extern const struct pai_option_doc pai_docker_option_docs[];
+int pai_docker_take_options(
+    struct pai_docker *d, const struct pai_strmap *options, struct pai_err *err);
 
 /* --- engine.c: one function per request --- */
 
@@ -97,6 +112,7 @@ struct pai_docker_info {
 	char dir[PAI_DOCKER_ID + 1];    /* "": no label, or no name of a directory */
 	char mark[PAI_DOCKER_HASH + 1]; /* "": no label */
 	enum pai_docker_state state;
+	int exit_code; /* of a stopped one; -1: not told */
 	int64_t created_ms;
 	struct pai_strmap metadata;
 };
@@ -114,6 +130,9 @@ int pai_docker_ping(struct pai_docker *d, const struct pai_call *call, struct pa
 /* `which` is an id or a name. *found false: no such container. */
 int pai_docker_inspect(struct pai_docker *d, const char *which, const struct pai_call *call,
     bool *found, struct pai_docker_info *ret, struct pai_err *err);
+/* What uname -m says where the containers run. */
+int pai_docker_machine(
+    struct pai_docker *d, const struct pai_call *call, char machine[16], struct pai_err *err);
 /* Every container with ROOT's mark, whatever its state. */
 int pai_docker_containers(struct pai_docker *d, const struct pai_call *call,
     struct pai_docker_infos *ret, struct pai_err *err);
@@ -134,6 +153,9 @@ int pai_docker_remove(
     struct pai_docker *d, const char *id, const struct pai_call *call, struct pai_err *err);
 int pai_docker_pull(
     struct pai_docker *d, const char *image, const struct pai_call *call, struct pai_err *err);
+/* A tar archive, unpacked at the container's root. */
+int pai_docker_put_archive(struct pai_docker *d, const char *id, const struct pai_buf *tar,
+    const struct pai_call *call, struct pai_err *err);
 /* Calls fn for each container with ROOT's mark that is removed, until the stream or the call ends.
  */
 typedef void (*pai_docker_removed_fn)(void *arg, const char *id, const char *dir);
@@ -154,11 +176,32 @@ int pai_docker_body(const struct pai_docker *d, const struct pai_create_input *i
 /* What is asked for, or the provider's own; NULL: neither. */
 const char *pai_docker_image(const struct pai_docker *d, const struct pai_create_input *in);
 
+/* --- far.c, archive.c: sandboxes whose files are the container's own --- */
+
+extern const struct pai_sandbox_ops pai_docker_far_ops;
+struct pai_docker_far_input { /* what only the creator knows */
+	uint64_t ttl_ms;
+	const struct pai_strmap *env;
+};
+/* The sandbox at the other end, borrowed until the handle is freed; in: NULL but for the creator.
+ */
+int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_docker_far_input *in,
+    const struct pai_call *call, struct pai_sandbox **ret, struct pai_err *err);
+void pai_docker_far_close(struct pai_docker_far *f); /* NULL is fine */
+/* Everything that is needed in the container, before it is started. */
+int pai_docker_put(struct pai_docker *d, const char *id, const char *nonce, bool expires,
+    const struct pai_buf *helper, const struct pai_call *call, struct pai_err *err);
+int pai_docker_far_lease(struct pai_docker *d, const char *id, uint64_t ttl_ms,
+    const struct pai_call *call, struct pai_err *err);
+/* Process 1 has ended because its time was over. */
+bool pai_docker_has_expired(const struct pai_docker_info *info);
+
 /* --- store.c --- */
 
 /* ROOT, made when `make`; -ENOENT when it isn't there and not to be made. */
 int pai_docker_root(const struct pai_docker *d, bool make, int *ret_fd, struct pai_err *err);
 bool pai_docker_hex_is_valid(const char *text, size_t digits);
+void pai_docker_random_hex(char *out, size_t bytes); /* at most 32, two digits each */
 /* A directory with everything but `container` in it. */
 int pai_docker_dir_make(const struct pai_docker *d, int root_fd, uint64_t ttl_ms,
     char dir[PAI_DOCKER_ID + 1], struct pai_err *err);
@@ -186,12 +229,19 @@ int pai_docker_extend(struct pai_docker_sandbox *sb, uint64_t ttl_ms, const stru
 
 /* The helper's path in ROOT, copied there when it isn't yet; free(). */
 int pai_docker_helper(const struct pai_docker *d, int root_fd, char **ret, struct pai_err *err);
+/* Itself, for machines of that kind ("x86_64"). */
+int pai_docker_helper_read(const char *machine, struct pai_buf *ret, struct pai_err *err);
 
 /* --- sandbox.c --- */
 
 extern const struct pai_sandbox_ops pai_docker_sandbox_ops;
 struct pai_docker_sandbox *pai_docker_sandbox_of(struct pai_sandbox *sb);
 void pai_docker_sandbox_free(struct pai_sandbox *sb);
+int pai_docker_kill(struct pai_sandbox *sb, const struct pai_call *call, struct pai_err *err);
+int pai_docker_pause_sandbox(
+    struct pai_sandbox *sb, const struct pai_call *call, struct pai_err *err);
+struct pai_docker *pai_docker_ref(struct pai_docker *d);
+void pai_docker_unref(struct pai_docker *d);
 /* Everything of it: identity, container, files. id "": there is no container. */
 int pai_docker_bury(struct pai_docker *d, int root_fd, const char *dir, const char *id,
     const struct pai_call *call, struct pai_err *err);

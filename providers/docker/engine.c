@@ -43,10 +43,15 @@ void pai_docker_infos_fini(struct pai_docker_infos *l)
 /* With the next step: whoever reads it has typed `paifs docker`. */
 static int explain(const struct pai_docker *d, struct pai_err *err)
 {
+	bool is_elsewhere = d->socket_path[0] != '/';
+
 	if (err->code != PAI_E_UNAVAILABLE) {
 		return err->code == PAI_E_PROTOCOL
 			   ? pai_err_wrap(err, "no Docker engine at this socket")
 			   : -err->errnum;
+	}
+	if (err->reason == PAI_REASON_AUTH && is_elsewhere) {
+		return pai_err_wrap(err, "the engine and the files of certs= don't go together");
 	}
 	if (err->reason == PAI_REASON_AUTH) {
 		return pai_err_unavailable(err, PAI_REASON_AUTH, NULL,
@@ -59,8 +64,9 @@ static int explain(const struct pai_docker *d, struct pai_err *err)
 
 		(void)snprintf(inner, sizeof(inner), "%s", err->msg);
 		return pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
-		    "no Docker engine is running here: %s; start it, or name its socket by "
-		    "-o socket=",
+		    is_elsewhere ? "no Docker engine answers: %s"
+				 : "no Docker engine is running here: %s; start it, or name its "
+				   "socket by -o socket=",
 		    inner);
 	}
 	return -err->errnum;
@@ -171,7 +177,8 @@ struct ask {
 	const char *method;
 	const char *what; /* for errors */
 	const char *body;
-	size_t max;
+	size_t body_len; /* 0: text */
+	const char *content_type;
 };
 
 /* `path` without the version. */
@@ -179,7 +186,8 @@ static int ask(struct pai_docker *d, const struct ask *q, const char *path,
     const struct pai_call *call, struct pai_http_answer *ret, struct pai_err *err)
 {
 	pai_auto_buf struct pai_buf full = PAI_BUF_INIT(4096);
-	struct pai_http_request request_of = {.method = q->method, .body = q->body};
+	struct pai_http_request request_of = {
+	    .method = q->method, .body = q->body, .content_type = q->content_type};
 	char prefix[sizeof(d->prefix)];
 	int r;
 
@@ -197,7 +205,7 @@ static int ask(struct pai_docker *d, const struct ask *q, const char *path,
 		return pai_err_set(err, PAI_E_INPUT, "%s: too long", q->what);
 	}
 	request_of.path = full.data;
-	request_of.body_len = q->body ? strlen(q->body) : 0;
+	request_of.body_len = q->body_len ? q->body_len : q->body ? strlen(q->body) : 0;
 	r = request(d, &request_of, call, ret, err);
 	return r < 0 ? pai_err_wrap(err, "%s", q->what) : 0;
 }
@@ -268,6 +276,7 @@ static int info_of(const char *id, const struct pai_json *labels, const char *st
 	    .state = state_of(state),
 	    .created_ms = created ? strtoll(created, NULL, 10) : 0,
 	};
+	ret->exit_code = -1;
 	copy_hex(ret->id, PAI_DOCKER_CONTAINER, id);
 	copy_hex(ret->dir, PAI_DOCKER_ID, pai_json_str(labels, PAI_DOCKER_LABEL_DIR));
 	copy_hex(ret->mark, PAI_DOCKER_HASH, pai_json_str(labels, PAI_DOCKER_LABEL_ROOT));
@@ -308,8 +317,35 @@ int pai_docker_inspect(struct pai_docker *d, const char *which, const struct pai
 	if (r < 0) {
 		return r;
 	}
-	return info_of(pai_json_str(j, "Id"), pai_json_get(pai_json_get(j, "Config"), "Labels"),
+	r = info_of(pai_json_str(j, "Id"), pai_json_get(pai_json_get(j, "Config"), "Labels"),
 	    pai_json_str(pai_json_get(j, "State"), "Status"), ret, err);
+	if (r == 0) {
+		ret->exit_code = (int)pai_json_num(pai_json_get(j, "State"), "ExitCode", -1);
+	}
+	return r;
+}
+
+int pai_docker_machine(
+    struct pai_docker *d, const struct pai_call *call, char machine[16], struct pai_err *err)
+{
+	static const struct ask q = {.method = "GET", .what = "ask for the engine's kind"};
+	pai_auto_http_answer struct pai_http_answer a = PAI_HTTP_ANSWER_INIT(ANSWER_MAX);
+	pai_auto_json struct pai_json *j = NULL;
+	const char *arch;
+	int r = ask(d, &q, "/version", call, &a, err);
+
+	r = r < 0 ? r : a.status == 200 ? parse(&a, q.what, &j, err) : refused(q.what, &a, err);
+	if (r < 0) {
+		return r;
+	}
+	arch = pai_json_str(j, "Arch");
+	if (!arch || (strcmp(arch, "amd64") != 0 && strcmp(arch, "arm64") != 0)) {
+		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
+		    "the engine's machine is a '%s': there is no pai-helper for it",
+		    arch ? arch : "");
+	}
+	(void)snprintf(machine, 16, "%s", arch[1] == 'm' ? "x86_64" : "aarch64");
+	return 0;
 }
 
 static int filter(const char *prefix, const struct pai_docker *d, const char *more,
@@ -325,6 +361,14 @@ static int filter(const char *prefix, const struct pai_docker *d, const char *mo
 	return 0;
 }
 
+/* "Exited (75) 2 seconds ago" */
+static int exit_code_of(const char *status)
+{
+	int code;
+
+	return status && sscanf(status, "Exited (%d)", &code) == 1 ? code : -1;
+}
+
 static int add_info(const struct pai_json *c, struct pai_docker_infos *l, struct pai_err *err)
 {
 	struct pai_docker_info *grown = reallocarray(l->items, l->count + 1, sizeof(*grown));
@@ -336,7 +380,9 @@ static int add_info(const struct pai_json *c, struct pai_docker_infos *l, struct
 	l->items = grown;
 	r = info_of(pai_json_str(c, "Id"), pai_json_get(c, "Labels"), pai_json_str(c, "State"),
 	    &l->items[l->count], err);
-	l->count += r == 0;
+	if (r == 0) {
+		l->items[l->count++].exit_code = exit_code_of(pai_json_str(c, "Status"));
+	}
 	return r;
 }
 
@@ -475,6 +521,23 @@ int pai_docker_remove(
 			return r;
 		}
 	}
+}
+
+int pai_docker_put_archive(struct pai_docker *d, const char *id, const struct pai_buf *tar,
+    const struct pai_call *call, struct pai_err *err)
+{
+	const struct ask q = {.method = "PUT",
+	    .what = "put files into the container",
+	    .body = tar->data,
+	    .body_len = tar->len,
+	    .content_type = "application/x-tar"};
+	pai_auto_http_answer struct pai_http_answer a = PAI_HTTP_ANSWER_INIT(ANSWER_MAX);
+	char path[256];
+	int r;
+
+	(void)snprintf(path, sizeof(path), "/containers/%s/archive?path=/", id);
+	r = ask(d, &q, path, call, &a, err);
+	return r < 0 || a.status == 200 ? r : refused(q.what, &a, err);
 }
 
 /* --- lines of JSON --- */

@@ -70,22 +70,29 @@ static int put_copy(int root_fd, const char *name, const struct pai_buf *text, s
 	return 0;
 }
 
+int pai_docker_helper_read(const char *machine, struct pai_buf *ret, struct pai_err *err)
+{
+	char path[PATH_MAX + 256];
+	pai_auto_fd int fd = open_helper(machine, path, sizeof(path), err);
+
+	if (fd < 0) {
+		return fd;
+	}
+	ret->max = HELPER_MAX;
+	return pai_buf_fill(ret, fd, err) < 0 ? pai_err_wrap(err, "read '%s'", path) : 0;
+}
+
 int pai_docker_helper(const struct pai_docker *d, int root_fd, char **ret, struct pai_err *err)
 {
 	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(HELPER_MAX);
 	char hash[2 * PAI_SHA256_BYTES + 1];
-	pai_auto_fd int fd = -1;
-	char path[PATH_MAX + 256];
 	struct utsname machine; /* the engine's, since the files are */
 	char name[64];
 	int r = uname(&machine) < 0 ? pai_err_sys(err, "uname") : 0;
 
-	fd = r < 0 ? r : open_helper(machine.machine, path, sizeof(path), err);
-	if (fd < 0) {
-		return fd;
-	}
-	if (pai_buf_fill(&text, fd, err) < 0) {
-		return pai_err_wrap(err, "read '%s'", path);
+	r = r < 0 ? r : pai_docker_helper_read(machine.machine, &text, err);
+	if (r < 0) {
+		return r;
 	}
 	pai_sha256_hex(text.data ? text.data : "", text.len, hash);
 	(void)snprintf(name, sizeof(name), "helper-%.32s", hash);

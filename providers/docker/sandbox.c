@@ -12,7 +12,7 @@
 
 struct pai_docker_sandbox *pai_docker_sandbox_of(struct pai_sandbox *sb)
 {
-	assert(sb->ops == &pai_docker_sandbox_ops);
+	assert(sb->ops == &pai_docker_sandbox_ops || sb->ops == &pai_docker_far_ops);
 	return (struct pai_docker_sandbox *)sb;
 }
 
@@ -21,6 +21,7 @@ void pai_docker_sandbox_free(struct pai_sandbox *base)
 	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
 
 	pai_exec_line_unref(sb->line);
+	pai_docker_far_close(sb->far);
 	pai_auto_fd_p(&sb->dir_fd);
 	pai_auto_fd_p(&sb->nonce_fd);
 	pai_auto_fd_p(&sb->workspace_fd);
@@ -45,11 +46,17 @@ int pai_docker_bury(struct pai_docker *d, int root_fd, const char *dir, const ch
 	return r < 0 ? r : pai_docker_dir_remove(root_fd, dir, call, err);
 }
 
-static int docker_kill(struct pai_sandbox *base, const struct pai_call *call, struct pai_err *err)
+int pai_docker_kill(struct pai_sandbox *base, const struct pai_call *call, struct pai_err *err)
 {
 	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
 	pai_auto_fd int root_fd = -1;
-	int r = pai_docker_root(sb->docker, false, &root_fd, err);
+	int r;
+
+	if (sb->docker->far) {
+		atomic_store(&sb->gone, true); /* nothing ends in a success from here on */
+		return pai_docker_remove(sb->docker, sb->base.id, call, err);
+	}
+	r = pai_docker_root(sb->docker, false, &root_fd, err);
 
 	return r < 0 ? r : pai_docker_bury(sb->docker, root_fd, sb->dir, sb->base.id, call, err);
 }
@@ -57,7 +64,10 @@ static int docker_kill(struct pai_sandbox *base, const struct pai_call *call, st
 /* The engine has no such container any more. */
 static int is_gone(struct pai_docker_sandbox *sb, struct pai_err *err)
 {
-	(void)unlinkat(sb->dir_fd, "ctl/nonce", 0);
+	atomic_store(&sb->gone, true);
+	if (!sb->docker->far) {
+		(void)unlinkat(sb->dir_fd, "ctl/nonce", 0);
+	}
 	return pai_err_set(err, PAI_E_NOT_FOUND, "container %.12s was removed", sb->base.id);
 }
 
@@ -77,6 +87,10 @@ static int wake_once(
 	}
 	if (!found) {
 		return is_gone(sb, err);
+	}
+	if (sb->docker->far && pai_docker_has_expired(&info)) {
+		r = pai_docker_remove(sb->docker, sb->base.id, call, err);
+		return r < 0 ? r : is_gone(sb, err);
 	}
 	switch (info.state) {
 	case PAI_DOCKER_RUNNING:
@@ -105,7 +119,8 @@ int pai_docker_wake(struct pai_docker_sandbox *sb, const struct pai_call *call, 
 	return r < 0 ? r : 0;
 }
 
-static int docker_pause(struct pai_sandbox *base, const struct pai_call *call, struct pai_err *err)
+int pai_docker_pause_sandbox(
+    struct pai_sandbox *base, const struct pai_call *call, struct pai_err *err)
 {
 	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
 	bool found = false;
@@ -181,8 +196,8 @@ const struct pai_sandbox_ops pai_docker_sandbox_ops = {
     .write_file = docker_write_file,
     .list_dir = docker_list_dir,
     .keep_alive = docker_keep_alive,
-    .kill = docker_kill,
-    .pause = docker_pause,
+    .kill = pai_docker_kill,
+    .pause = pai_docker_pause_sandbox,
     .open_line = pai_docker_open_line,
     .host_files = docker_host_files,
     .open_exec = pai_docker_open_exec,

@@ -165,8 +165,11 @@ static struct pai_json *host_config(const struct pai_docker *d, const struct pai
 		    h, "NetworkMode", in->network.access == PAI_NETWORK_FULL ? "default" : "none");
 	r = r ? r : pai_json_set(h, "CapDrop", strings(all, 1));
 	r = r ? r : pai_json_set(h, "SecurityOpt", strings(no_new, 1));
-	r = r ? r : pai_json_set(h, "Mounts", mounts_of(d, dir, helper));
-	r = r ? r : pai_json_set_bool(h, "ReadonlyRootfs", true);
+	if (!d->far) {
+		r = r ? r : pai_json_set(h, "Mounts", mounts_of(d, dir, helper));
+	}
+	/* What is put into it before it starts, and its files, lie in its own file system. */
+	r = r ? r : pai_json_set_bool(h, "ReadonlyRootfs", !d->far);
 	r = r ? r : pai_json_set_bool(h, "Init", false);
 	r = r ? r : pai_json_set_str(h, "IpcMode", "private");
 	r = r || !d->runtime ? r : pai_json_set_str(h, "Runtime", d->runtime);

@@ -113,7 +113,7 @@ int pai_docker_root(const struct pai_docker *d, bool make, int *ret_fd, struct p
 
 /* --- a sandbox's directory --- */
 
-static void random_hex(char *out, size_t bytes)
+void pai_docker_random_hex(char *out, size_t bytes)
 {
 	unsigned char raw[32];
 
@@ -171,7 +171,7 @@ static int make_ctl(int dir_fd, uint64_t ttl_ms, struct pai_err *err)
 	if (ctl_fd < 0 || mkdirat(ctl_fd, "sock", 0755) < 0) {
 		return pai_err_sys(err, "make 'ctl/sock'");
 	}
-	random_hex(nonce, 16);
+	pai_docker_random_hex(nonce, 16);
 	memcpy(nonce + 32, "\n", 2);
 	r = put_text(ctl_fd, "pai-helper", "", 0555, err);
 	r = r < 0 ? r : put_lease(ctl_fd, expiry(ttl_ms), err);
@@ -196,7 +196,7 @@ int pai_docker_dir_make(const struct pai_docker *d, int root_fd, uint64_t ttl_ms
 	char made[PAI_DOCKER_ID + 1];
 	int r;
 
-	random_hex(made, PAI_DOCKER_ID / 2);
+	pai_docker_random_hex(made, PAI_DOCKER_ID / 2);
 	if (mkdirat(root_fd, made, 0700) < 0) {
 		return pai_err_sys(err, "mkdir");
 	}
@@ -317,6 +317,41 @@ static void sandbox_free_p(struct pai_docker_sandbox **sb)
 	}
 }
 
+static struct pai_docker_sandbox *new_handle(
+    struct pai_docker *d, const struct pai_docker_info *info, const struct pai_sandbox_ops *ops)
+{
+	PAI_AUTO(sandbox_free_p) struct pai_docker_sandbox *sb = calloc(1, sizeof(*sb));
+
+	if (!sb) {
+		return NULL;
+	}
+	sb->dir_fd = sb->nonce_fd = sb->workspace_fd = sb->tmp_fd = -1;
+	sb->docker = d;
+	sb->base.ops = ops;
+	sb->base.provider = &d->base;
+	(void)pthread_mutex_init(&sb->lock, NULL);
+	memcpy(sb->dir, info->dir, sizeof(sb->dir));
+	sb->base.id = strdup(info->id);
+	return sb->base.id ? PAI_TAKE(sb) : NULL;
+}
+
+/* No directory of ours: the container is all there is. */
+static int open_far(struct pai_docker *d, const struct pai_docker_info *info,
+    struct pai_docker_sandbox **ret, struct pai_err *err)
+{
+	PAI_AUTO(sandbox_free_p)
+	struct pai_docker_sandbox *sb = new_handle(d, info, &pai_docker_far_ops);
+
+	if (sb) {
+		sb->base.incarnation = strdup(info->dir);
+	}
+	if (!sb || !sb->base.incarnation) {
+		return pai_err_no_memory(err);
+	}
+	*ret = PAI_TAKE(sb);
+	return 0;
+}
+
 int pai_docker_open_sandbox(struct pai_docker *d, int root_fd, const struct pai_docker_info *info,
     struct pai_docker_sandbox **ret, struct pai_err *err)
 {
@@ -328,22 +363,15 @@ int pai_docker_open_sandbox(struct pai_docker *d, int root_fd, const struct pai_
 	if (!info->dir[0] || strcmp(info->mark, d->mark) != 0) {
 		return 0;
 	}
+	if (d->far) {
+		return open_far(d, info, ret, err);
+	}
 	pai_docker_dir_container(root_fd, info->dir, id);
 	if (strcmp(id, info->id) != 0) {
 		return 0;
 	}
-	sb = calloc(1, sizeof(*sb));
-	if (!sb) {
-		return pai_err_no_memory(err);
-	}
-	sb->dir_fd = sb->nonce_fd = sb->workspace_fd = sb->tmp_fd = -1;
-	sb->docker = d;
-	sb->base.ops = &pai_docker_sandbox_ops;
-	sb->base.provider = &d->base;
-	(void)pthread_mutex_init(&sb->lock, NULL);
-	memcpy(sb->dir, info->dir, sizeof(sb->dir));
-	sb->base.id = strdup(id);
-	r = sb->base.id ? open_parts(sb, root_fd, err) : pai_err_no_memory(err);
+	sb = new_handle(d, info, &pai_docker_sandbox_ops);
+	r = sb ? open_parts(sb, root_fd, err) : pai_err_no_memory(err);
 	if (r == -ENOENT) {
 		*err = (struct pai_err)PAI_ERR_INIT;
 		return 0; /* killed */
@@ -371,6 +399,12 @@ int pai_docker_check_alive(struct pai_docker_sandbox *sb, struct pai_err *err)
 	struct stat st;
 	bool expired;
 
+	if (atomic_load(&sb->gone)) {
+		return pai_err_set(err, PAI_E_NOT_FOUND, "sandbox %.12s is gone", sb->base.id);
+	}
+	if (sb->docker->far) {
+		return 0; /* what the container says */
+	}
 	if (fstat(sb->nonce_fd, &st) < 0 || st.st_nlink == 0) {
 		return pai_err_set(err, PAI_E_NOT_FOUND, "sandbox %.12s is gone", sb->base.id);
 	}

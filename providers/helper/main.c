@@ -3,7 +3,9 @@
  *
  *   pai-helper supervise FD-OPTIONS [--workspace DIR]   the supervisor (supervisor.h)
  *   pai-helper contain DIR                              process 1 of a container: the supervisor,
- *                                                       by DIR/nonce, DIR/lease and DIR/sock/
+ *                                                       by DIR/nonce, DIR/lease and DIR/sock/.
+ *                                                       Exit status 75: the lease has run out
+ *   pai-helper lease DIR MS                             DIR/lease: at least so long from now
  *   pai-helper files --root-fd N --nonce-fd N           serves a directory on its stdin, a stream
  *                                                       socket (ws_serve.h)
  *   pai-helper isolate OPTIONS PROGRAM ARG...           as bubblewrap does (isolate.h)
@@ -30,6 +32,7 @@
 #include "providers/base/pool.h"
 #include "providers/base/version.h"
 #include "providers/helper/isolate.h"
+#include "providers/helper/lease.h"
 #include "providers/helper/serve.h"
 #include "providers/helper/supervisor.h"
 #include "providers/helper/ws_serve.h"
@@ -37,6 +40,7 @@
 
 #define LAUNCH_FIRST_CLOSED 16
 #define NO_ROOT 3
+#define EXPIRED 75
 #define FILES_THREADS 8
 #define FILES_QUEUED 4096
 
@@ -154,6 +158,21 @@ static int contain(int argc, char **argv)
 		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
 		return 1;
 	}
+	return pai_lease_expired(lease) ? EXPIRED : 0;
+}
+
+static int lease(int argc, char **argv)
+{
+	struct pai_err err = PAI_ERR_INIT;
+
+	if (argc != 3) {
+		return usage();
+	}
+	if (pai_lease_extend(argv[1], strtoull(argv[2], NULL, 10), &err) < 0) {
+		(void)fprintf(stderr, "pai-helper: %s\n", err.msg);
+		return 1;
+	}
+	(void)puts("ok");
 	return 0;
 }
 
@@ -310,6 +329,9 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "isolate") == 0) {
 		return isolate(argc - 1, argv + 1);
+	}
+	if (strcmp(argv[1], "lease") == 0) {
+		return lease(argc - 1, argv + 1);
 	}
 	if (strcmp(argv[1], "launch") == 0) {
 		return launch(argc - 1, argv + 1);

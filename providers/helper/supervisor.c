@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "providers/base/clock.h"
+#include "providers/helper/lease.h"
 #include "providers/helper/supervise.h"
 
 #define BACKLOG 64
@@ -157,26 +158,14 @@ static void end_if_nobody_comes(struct root *r)
 	}
 }
 
-/* A lease that can't be read is none: whoever keeps the sandbox looks too. */
-static bool has_expired(const struct root *r)
-{
-	pai_auto_fd int fd = r->config.lease ? open(r->config.lease, O_RDONLY | O_CLOEXEC) : -1;
-	char text[32];
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	long long at_ms;
-
-	text[n > 0 ? n : 0] = '\0';
-	at_ms = strtoll(text, NULL, 10);
-	return at_ms > 0 && pai_clock_wall_ms() >= at_ms;
-}
-
 static void on_tick(void *arg)
 {
 	struct root *r = arg;
 	struct stat st;
 
 	pai_loop_timer_set(r->tick, pai_deadline_in(TICK_MS));
-	if ((fstat(r->config.nonce_fd, &st) == 0 && st.st_nlink == 0) || has_expired(r)) {
+	if ((fstat(r->config.nonce_fd, &st) == 0 && st.st_nlink == 0) ||
+	    (r->config.lease && pai_lease_expired(r->config.lease))) {
 		end(r);
 		return;
 	}

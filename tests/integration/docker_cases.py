@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
-# timeout 240
-"""A mount over `docker`, with an engine of the test's own: files and commands agree, what is gone is
-told and what stays is not, whoever ends what: the container, the engine, the daemon. And what a
-sandbox leaves in its files gives the host nothing."""
+"""What docker-life and docker-helper do to a mount over `docker`, with an engine of the test's own:
+files on this host, or in the containers (far). Not a test by itself."""
 import os
 import socket
 import stat
@@ -19,10 +16,11 @@ import docker_world  # noqa: E402
 
 OTHER = docker_world.USER + 1  # another local user
 engine = None
+far = False  # -o workspace=helper
 
 
 def options(name, *more):
-    return [*engine.options.split(","), f"root={TMP}/root-{name}", *more]
+    return [*engine.options.split(","), "workspace=helper" if far else f"root={TMP}/root-{name}", *more]
 
 
 def daemon(name, *more, **kw):
@@ -30,10 +28,17 @@ def daemon(name, *more, **kw):
 
 
 def names_of(name):
-    """The containers with files in that daemon's directory."""
-    found = [c for c in engine.containers()
-             if any(m.get("Source", "").startswith(f"{TMP}/root-{name}/") for m in c["Mounts"])]
+    """The containers with files in that daemon's directory; far: every one of ours."""
+    found = [c for c in engine.containers() if (far and "paifs.root" in c["Labels"]) or
+             any(m.get("Source", "").startswith(f"{TMP}/root-{name}/") for m in c["Mounts"])]
     return [(c["Id"], c["Names"][0].lstrip("/"), c["State"]) for c in found]
+
+
+def directories(d):
+    """What is left of sandboxes on this host."""
+    if far:
+        return names_of(d.name)
+    return [x for x in os.listdir(f"{TMP}/root-{d.name}") if not x.startswith("helper-")]
 
 
 def run(d, *args, **kw):
@@ -72,6 +77,9 @@ def shape(d):
     cat /proc/1/comm"""
     os.environ["SECRET_OF_HOST"] = "1"
     code, out, err, _ = run(d, "sh", "-c", script)
+    if far:  # what is in there is the sandbox's own: it can harm itself
+        return None if code == 0 and "home and tmp" in out and "CapEff:\t0000000000000000" in out and \
+            "device" not in out and "pai-supervisor" in out else f"{code} {out!r} {err}"
     want = ["CapBnd:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
             "lo", "home and tmp", "0", "pai-supervisor"]
     got = [line.strip() for line in out.splitlines()]
@@ -153,8 +161,8 @@ def container_removed(d):
     code, out, err, status = run(d, "ls", "-A")
     if code or out.strip() or not status["environmentReset"]:
         return f"the next command: {code} {out!r} {err} {status}"
-    left = [x for x in os.listdir(f"{TMP}/root-{d.name}") if not x.startswith("helper-")]
-    return None if len(left) == 1 and len(names_of(d.name)) == 1 else f"left over: {left}"
+    return None if len(directories(d)) == 1 and len(names_of(d.name)) == 1 else \
+        f"left over: {directories(d)}"
 
 
 def removed_under_a_command(d):
@@ -214,8 +222,7 @@ def killed_leaves_nothing(d):
         d.pai("kill", key)
     if names_of(d.name):
         return f"containers: {names_of(d.name)}"
-    left = [x for x in os.listdir(f"{TMP}/root-{d.name}") if not x.startswith("helper-")]
-    return f"directories: {left}" if left else None
+    return f"directories: {directories(d)}" if directories(d) and not far else None
 
 
 def lease():
@@ -307,10 +314,21 @@ def no_space():
     """A full disk is told, hurts no other session for good, and can be emptied."""
     root = TMP + "/root-full"
     os.mkdir(root, 0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "none", root], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "none", root], check=True)
     try:
-        d = daemon("full")
+        d = daemon("full", "reserve=4M")
         os.mkdir(d.top + "/k")
+        code, *_ = run(d, "sh", "-c", "dd if=/dev/zero of=big bs=1M count=20 2>/dev/null; true")
+        def fill():
+            with open(d.top + "/k/g", "wb", buffering=0) as f:
+                while f.write(b"x" * 65536):
+                    pass
+        os.unlink(d.top + "/k/big")
+        name, took = errno_of(fill)  # up to the floor, which is not the end
+        free = os.statvfs(root).f_bavail * os.statvfs(root).f_frsize
+        if name != "ENOSPC" or not 3 << 20 < free <= 4 << 20:
+            return f"at the floor: {name or 'success'}, {free} bytes are free"
+        os.unlink(d.top + "/k/g")
         code, *_ = run(d, "sh", "-c", "dd if=/dev/zero of=big bs=1M count=20 2>/dev/null; true")
         name, took = errno_of(lambda: put(d.top + "/k/f", b"x" * 500000))
         if name != "ENOSPC" or took > 5:
@@ -382,7 +400,9 @@ def told(what, options_of, want, kind, retryable, user=None):
 
 def wrong_options():
     for given, want in (("image=x", "uid=N"), ("uid=x", "expected N"), ("socket=rel,uid=1", "absolute"),
-                        ("uid=4242,socket=/" + "x" * 120, "107 bytes"), ("imag=x", "unknown option 'imag'")):
+                        ("uid=4242,socket=/" + "x" * 120, "107 bytes"), ("imag=x", "unknown option 'imag'"),
+                        ("uid=1,reserve=1X", "expected bytes"), ("uid=1,workspace=x", "host or helper"),
+                        ("uid=1,workspace=helper,root=/x", "nothing is kept on this host")):
         r = subprocess.run([BUILD + "/paifs", "docker", "--no-mount", "-f", "-n", "wrong",
                             "-o", given], capture_output=True, text=True, timeout=20, check=False)
         if r.returncode == 0 or want not in r.stderr or len(r.stderr.splitlines()) != 1:
@@ -453,27 +473,49 @@ def stale_socket(base):
                 ["no Docker engine is running here", "ECONNREFUSED"], "unavailable", True)
 
 
-def main():
-    global engine
-    begin("docker-life")
+def engine_killed_far(d):
+    """The link leads through the engine: what ran is unknown when its restart has ended it."""
+    put(d.top + "/k/h", b"kept\n")
+    code, out, err, _ = run(d, "cat", "h")
+    if code or out != "kept\n":
+        return f"before: {code} {out} {err}"
+    answer = []
+    thread = threading.Thread(target=lambda: answer.append(run(d, "sleep", "60", timeout=90)))
+    thread.start()
+    time.sleep(1)
+    engine.kill()
+    os.listdir(d.top)
+    engine.start()
+    thread.join(60)
+    if not answer or answer[0][0] != 125 or answer[0][3]["outcome"] != "unknown":
+        return f"the command that ran: {answer}"
+    code, out, err, status = run(d, "cat", "h")
+    return None if (code, out) == (0, "kept\n") and not status["environmentReset"] else \
+        f"after the restart: {code} {out} {err} {status}"
+
+
+def main(name, is_far):
+    global engine, far
+    far = is_far
+    begin(name)
     why = docker_world.why_not()
     if why:
-        skip("docker-life", why)
+        skip(name, why)
         return 0
+    here = (both_ways, shape, many_at_once, paused, git_guard, container_stopped, container_removed,
+            removed_under_a_command, engine_killed, daemon_killed, escapes, squatted_socket,
+            killed_leaves_nothing)
+    elsewhere = (both_ways, shape, many_at_once, paused, container_stopped, container_removed,
+                 removed_under_a_command, engine_killed_far, daemon_killed, killed_leaves_nothing)
     with docker_world.Engine() as engine:
         try:
             d = daemon("life")
-            for fn in (both_ways, shape, many_at_once, paused, git_guard, container_stopped,
-                       container_removed, removed_under_a_command, engine_killed, daemon_killed,
-                       escapes, squatted_socket, killed_leaves_nothing):
-                case("docker " + fn.__name__.replace("_", " "), fn, d)
-            case("docker lease", lease)
-            case("docker no space", no_space)
-            bad_input()
+            for fn in elsewhere if far else here:
+                case(f"{name} {fn.__name__}".replace("_", " "), fn, d)
+            case(f"{name} lease", lease)
+            if not far:
+                case(f"{name} no space", no_space)
+                bad_input()
         finally:
             status = finish()
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())
