@@ -30,7 +30,8 @@
  *
  *   docker.c   provider calls        store.c   the layout above      engine.c  the API
  *   sandbox.c  sandbox calls         spec.c    create's body         watch.c   who is gone
- *   exec.c     commands              helper.c  the program in it     far.c     files elsewhere
+ *   exec.c     commands              helper.c  the program in it     info.c    its answers
+ *   far.c      files elsewhere       archive.c put there             options.c
  */
 #ifndef PAI_DOCKER_DOCKER_H
 #define PAI_DOCKER_DOCKER_H
@@ -98,8 +99,6 @@ extern const struct pai_option_doc pai_docker_option_docs[];
 int pai_docker_take_options(
     struct pai_docker *d, const struct pai_strmap *options, struct pai_err *err);
 
-/* --- engine.c: one function per request --- */
-
 enum pai_docker_state {
 	PAI_DOCKER_MADE, /* never started yet */
 	PAI_DOCKER_RUNNING,
@@ -124,6 +123,17 @@ struct pai_docker_infos {
 };
 void pai_docker_infos_fini(struct pai_docker_infos *l);
 #define pai_auto_docker_infos PAI_AUTO(pai_docker_infos_fini)
+
+/* --- info.c --- */
+
+/* Of an inspected container, and of a list of them. PROTOCOL when they are none. */
+int pai_docker_info_parse(
+    const struct pai_json *j, struct pai_docker_info *ret, struct pai_err *err);
+int pai_docker_infos_parse(
+    const struct pai_json *j, struct pai_docker_infos *ret, struct pai_err *err);
+void pai_docker_copy_hex(char *to, size_t digits, const char *from); /* "" unless it is that */
+
+/* --- engine.c: one function per request --- */
 
 /* Asks the engine for its version, always; the others do so when it isn't known yet. */
 int pai_docker_ping(struct pai_docker *d, const struct pai_call *call, struct pai_err *err);

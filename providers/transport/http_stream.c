@@ -27,12 +27,11 @@
 #include "providers/base/clock.h"
 #include "providers/base/loop.h"
 #include "providers/transport/http_private.h"
+#include "providers/transport/mux.h"
 
 #define HEAD_MAX 16384u
 #define CHUNK (64u << 10)
 #define ROOM (256u << 10) /* of each direction */
-#define FRAME_HEADER 8
-#define FRAME_MAX (16u << 20) /* of Docker's: the largest that was seen is 32 KiB */
 
 struct pai_http_words {
 	atomic_int refs;
@@ -51,10 +50,7 @@ struct stream {
 	bool muxed, user_ended, shut, net_ended, net_hung_up;
 	bool net_waiting; /* libcurl wants the socket to be writable */
 	struct pai_buf out, in;
-	/* of the frame under way */
-	unsigned char header[FRAME_HEADER];
-	size_t header_len;
-	uint32_t left;
+	struct pai_mux mux;
 	struct pai_buf raw; /* came with the answer's head */
 };
 
@@ -121,55 +117,21 @@ static void stream_free_p(struct stream **s)
 
 /* --- from the server --- */
 
-/* How many of the bytes are taken at once: a part of a header, or of a payload. -EPROTO. */
-static ssize_t demux_step(struct stream *s, const char *data, size_t len)
+static int take_part(void *arg, int stream, const char *data, size_t len)
 {
-	size_t n;
+	struct stream *s = arg;
 
-	if (s->header_len < FRAME_HEADER) {
-		n = FRAME_HEADER - s->header_len;
-		n = n > len ? len : n;
-		memcpy(s->header + s->header_len, data, n);
-		s->header_len += n;
-		if (s->header_len == FRAME_HEADER) {
-			const unsigned char *h = s->header;
-
-			s->left = (uint32_t)h[4] << 24 | (uint32_t)h[5] << 16 |
-				  (uint32_t)h[6] << 8 | h[7];
-			if (h[0] > 2 || h[1] || h[2] || h[3] || s->left > FRAME_MAX) {
-				return -EPROTO;
-			}
-		}
-	} else {
-		n = s->left > len ? len : s->left;
-		if (s->header[0] == 2) {
-			words_add(s->words, data, n);
-		} else if (pai_buf_add(&s->in, data, n) < 0) {
-			return -ENOMEM;
-		}
-		s->left -= (uint32_t)n;
+	if (stream == 2) {
+		words_add(s->words, data, len);
+		return 0;
 	}
-	if (s->header_len == FRAME_HEADER && s->left == 0) {
-		s->header_len = 0;
-	}
-	return (ssize_t)n;
+	return pai_buf_add(&s->in, data, len);
 }
 
 static int take(struct stream *s, const char *data, size_t len)
 {
-	if (!s->muxed) {
-		return pai_buf_add(&s->in, data, len);
-	}
-	while (len > 0) {
-		ssize_t n = demux_step(s, data, len);
-
-		if (n < 0) {
-			return (int)n;
-		}
-		data += n;
-		len -= (size_t)n;
-	}
-	return 0;
+	return s->muxed ? pai_mux_take(&s->mux, data, len, take_part, s)
+			: pai_buf_add(&s->in, data, len);
 }
 
 /* 0: for now, 1: there may be more, negative: the stream is over. */
