@@ -86,6 +86,12 @@ static bool has_cause(const struct pai_http_answer *a, const char *cause)
 	return text && strstr(text, cause);
 }
 
+/* podman tells of one that goes meanwhile by a 500. */
+static bool is_missing(const struct pai_http_answer *a)
+{
+	return a->status == 404 || (a->status == 500 && has_cause(a, "no such container"));
+}
+
 static int refused(const char *what, const struct pai_http_answer *a, struct pai_err *err)
 {
 	char words[200];
@@ -220,8 +226,8 @@ int pai_docker_inspect(struct pai_docker *d, const char *which, const struct pai
 	if (r < 0) {
 		return r;
 	}
-	*found = a.status != 404;
-	if (a.status == 404) {
+	*found = !is_missing(&a);
+	if (!*found) {
 		return 0;
 	}
 	if (a.status != 200) {
@@ -337,8 +343,8 @@ int pai_docker_start(struct pai_docker *d, const char *id, const struct pai_call
 	if (r < 0) {
 		return r;
 	}
-	*found = a.status != 404;
-	return a.status == 204 || a.status == 304 || a.status == 404
+	*found = !is_missing(&a);
+	return a.status == 204 || a.status == 304 || !*found
 		   ? 0
 		   : refused("start the container", &a, err);
 }
@@ -354,8 +360,8 @@ int pai_docker_pause(struct pai_docker *d, const char *id, bool paused, const st
 	if (r < 0) {
 		return r;
 	}
-	*found = a.status != 404;
-	if (a.status == 204 || a.status == 200 || a.status == 404) {
+	*found = !is_missing(&a);
+	if (a.status == 204 || a.status == 200 || !*found) {
 		return 0;
 	}
 	r = pai_docker_inspect(d, id, call, found, &info, err);
@@ -380,7 +386,7 @@ int pai_docker_remove(
 		if (r < 0) {
 			return r;
 		}
-		if (a.status == 204 || a.status == 200 || a.status == 404) {
+		if (a.status == 204 || a.status == 200 || is_missing(&a)) {
 			return 0;
 		}
 		if (a.status != 409) {
@@ -578,7 +584,7 @@ int pai_docker_exec(struct pai_docker *d, const char *id, const char *const argv
 	if (r < 0) {
 		return r;
 	}
-	if (a.status == 404) {
+	if (is_missing(&a)) {
 		return pai_err_set(err, PAI_E_NOT_FOUND, "container %.12s is gone", id);
 	}
 	r = a.status == 201 ? parse(&a, q.what, &j, err) : refused(q.what, &a, err);
