@@ -466,10 +466,6 @@ static void child_pushed_locked(
 		fs_moved_locked(n);
 	}
 	if (push->flags & PAI_WS_PUSH_ENTRY) {
-		if (push->flags & PAI_WS_PUSH_UNSEEN) {
-			env->unseen = true;
-			env->epoch++; /* an answer under way is not looked at again */
-		}
 		fs_listing_void_locked(dir);
 		entry_pushed_locked(env, dir, push);
 		attr_pushed_locked(dir, &push->dir_attr);

@@ -1,16 +1,14 @@
 /*
  * fs_recheck: what no watch tells, asked at a barrier.
  *
- * A watch tells of a file under the name by which it was changed. A file that got a second name,
- * was changed through it and lost it again before anybody looked has changed in silence. Its ctime
- * can't be put back, so it is compared: of every file that is open, each time (nobody will ask when
- * it is opened); of every file whose attributes the kernel believes, when a name came and went that
- * could have been such a second name (PAI_WS_PUSH_UNSEEN). A second name in a directory that was
- * never looked at says nothing at all: such a file is right once it is opened.
+ * A watch tells of a file under the name by which it was changed. A second name in a directory that
+ * is not watched, or one that came and went before anybody looked, tells nothing: link() itself is
+ * told of the file alone. But its ctime can't be put back, so the ctime of every file whose pages
+ * or attributes the kernel believes is compared.
  *
- * Believed may be a hundred thousand files, and temporary names come and go in most commands. So
- * those are compared first, a directory's in one request and without a lock on answers; the few
- * that differ are looked at like an open one.
+ * That may be a hundred thousand files. So those that are not open are compared first, a
+ * directory's in one request and without a lock on answers; the few that differ are looked at like
+ * an open one.
  */
 #include "fusefs/internal.h"
 
@@ -92,12 +90,12 @@ static bool collect_locked(struct recheck *r)
 		ok = ok && (!is_kept_open(opened) ||
 			       add_locked(r, opened, LIST_FIRST(&opened->handles)->ws_handle));
 	}
-	for (size_t i = 0; env->unseen && i < env->ident_buckets; i++) {
+	for (size_t i = 0; ok && i < env->ident_buckets; i++) {
 		for (struct fs_node *n = env->idents[i]; n && ok; n = n->ident_next) {
 			ok = !is_told_by_name(n) || add_locked(r, n, 0);
 		}
 	}
-	env->unseen = false;
+	env->epoch++; /* an answer under way is not looked at again */
 	return ok;
 }
 

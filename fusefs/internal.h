@@ -180,8 +180,7 @@ struct fs_env {
 	size_t ident_buckets, ident_count;
 	struct fs_node_list opened;   /* what has handles */
 	struct fs_node_list unproven; /* what barriers drop the pages of */
-	bool unseen; /* since the last barrier a file may have had a name that nobody looked at */
-	char *lost[FS_LOST_MAX]; /* paths, owned (fs_lost.c) */
+	char *lost[FS_LOST_MAX];      /* paths, owned (fs_lost.c) */
 	size_t lost_count;
 	uint64_t generation;
 	struct pai_session_identity identity;

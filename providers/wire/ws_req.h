@@ -235,9 +235,6 @@ enum pai_ws_push_flags {
 	PAI_WS_PUSH_DIR_GONE = 1 << 4, /* the watched object itself was removed, or moved to where
 					  the server lost it: forget its place; its watch has
 					  ended, WATCH it anew once found */
-	PAI_WS_PUSH_UNSEEN =
-	    1 << 6, /* with ENTRY: what the name meant for a while has never been looked at; it may
-		       have been a second name of any file, which changed under it untold */
 	PAI_WS_PUSH_ALL = 1 << 5, /* overflow, or a late barrier: nothing is known about anything,
 				     not even which watches live (WATCH again costs nothing); name
 				     is NULL */

@@ -44,17 +44,6 @@ static bool same_name(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-static uint32_t merge(uint32_t before, uint32_t now)
-{
-	if (before & PAI_BATCH_CAME && now & (PAI_BATCH_CAME | PAI_BATCH_WENT)) {
-		now |= PAI_WS_PUSH_UNSEEN;
-	}
-	if (now & (PAI_BATCH_LEFT | PAI_BATCH_WENT)) {
-		before &= ~PAI_BATCH_CAME;
-	}
-	return before | (now & ~(PAI_BATCH_LEFT | PAI_BATCH_WENT));
-}
-
 bool pai_batch_add(struct pai_batch *b, int wd, const char *name, uint32_t flags, bool ends_watch)
 {
 	uint32_t bucket = hash_of(wd, name);
@@ -63,7 +52,7 @@ bool pai_batch_add(struct pai_batch *b, int wd, const char *name, uint32_t flags
 	for (int32_t i = b->buckets[bucket]; i >= 0; i = c->next) {
 		c = &b->changes[i];
 		if (c->wd == wd && same_name(pai_batch_name(b, c), name)) {
-			c->flags = merge(c->flags, flags);
+			c->flags |= flags;
 			c->ends_watch |= ends_watch;
 			return true;
 		}
@@ -74,7 +63,7 @@ bool pai_batch_add(struct pai_batch *b, int wd, const char *name, uint32_t flags
 	c = &b->changes[b->count];
 	*c = (struct pai_change){
 	    .wd = wd,
-	    .flags = merge(0, flags),
+	    .flags = flags,
 	    .name = name ? (uint32_t)b->names.len : PAI_BATCH_SELF,
 	    .next = b->buckets[bucket],
 	    .ends_watch = ends_watch,

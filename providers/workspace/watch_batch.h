@@ -17,19 +17,12 @@
 
 struct pai_change {
 	int wd;
-	uint32_t flags; /* PAI_WS_PUSH_*, PAI_BATCH_CAME */
+	uint32_t flags; /* PAI_WS_PUSH_* */
 	uint32_t name;  /* offset into names; PAI_BATCH_SELF: the watched object itself */
 	int32_t next;   /* in its hash chain, -1 */
 	bool ends_watch;
 };
 #define PAI_BATCH_SELF UINT32_MAX
-/* Beside the flags of a push: the name began to mean something (CAME), or ended to because that
- * got another name which will be looked at (LEFT), or for another reason (WENT). What came and
- * went, or was replaced, before the delivery becomes PAI_WS_PUSH_UNSEEN; of the three only CAME
- * stays. */
-#define PAI_BATCH_LEFT (1u << 29)
-#define PAI_BATCH_CAME (1u << 30)
-#define PAI_BATCH_WENT (1u << 31)
 struct pai_batch {
 	struct pai_change changes[PAI_BATCH_MAX];
 	int32_t buckets[PAI_BATCH_MAX];

@@ -54,7 +54,7 @@ static bool push_to(
 {
 	pai_auto_node struct pai_node n = PAI_NODE_INIT;
 	struct pai_posix *ws = c->ws;
-	struct pai_ws_push push = {.dir = at->id, .name = name, .flags = flags & ~PAI_BATCH_CAME};
+	struct pai_ws_push push = {.dir = at->id, .name = name, .flags = flags};
 	int error;
 
 	if (__atomic_load_n(&ws->base.gone, __ATOMIC_ACQUIRE)) {
@@ -66,7 +66,6 @@ static bool push_to(
 		push.flags = PAI_WS_PUSH_DIR_GONE;
 	} else if (name) {
 		push.exists = pai_posix_stat_at(ws, n.fd, name, &push.attr) == 0;
-		push.flags |= flags & PAI_BATCH_CAME && !push.exists ? PAI_WS_PUSH_UNSEEN : 0;
 		if (flags & PAI_WS_PUSH_ENTRY) {
 			stat_directory(c, &n, &push);
 		}
@@ -245,16 +244,7 @@ static void name_changed(struct pai_watch_service *s, int wd, const char *name, 
 	(void)pthread_mutex_unlock(&s->lock);
 }
 
-/* The two ends of a rename are queued one after the other, if both are watched. */
-static bool is_same_move(const struct inotify_event *from, const struct inotify_event *to)
-{
-	return from->mask & IN_MOVED_FROM && to && to->mask & IN_MOVED_TO &&
-	       to->cookie == from->cookie;
-}
-
-/* `next` is the event after it, NULL when that isn't at hand. */
-static void take_event(
-    struct pai_watch_service *s, const struct inotify_event *e, const struct inotify_event *next)
+static void take_event(struct pai_watch_service *s, const struct inotify_event *e)
 {
 	const char *name = e->len ? e->name : NULL;
 	uint32_t flags = 0;
@@ -270,11 +260,7 @@ static void take_event(
 		name_changed(s, e->wd, name, e->mask & IN_ISDIR);
 		flags |= PAI_WS_PUSH_ENTRY | PAI_WS_PUSH_ATTR;
 		/* What was vouched for under another name, this one even, is so no more. */
-		flags |= e->mask & (IN_CREATE | IN_MOVED_TO) ? PAI_WS_PUSH_OPENED | PAI_BATCH_CAME
-			 : is_same_move(e, next)             ? PAI_BATCH_LEFT
-							     : PAI_BATCH_WENT;
-		/* Nor does anybody see what names are in it. */
-		flags |= e->mask & IN_ISDIR ? PAI_WS_PUSH_UNSEEN : 0;
+		flags |= e->mask & (IN_CREATE | IN_MOVED_TO) ? PAI_WS_PUSH_OPENED : 0;
 	}
 	if (e->mask & (IN_MODIFY | IN_CLOSE_WRITE)) {
 		flags |= PAI_WS_PUSH_DATA | PAI_WS_PUSH_ATTR;
@@ -318,7 +304,7 @@ static void read_events(struct pai_watch_service *s)
 
 			at += (ssize_t)sizeof(struct inotify_event) +
 			      ((const struct inotify_event *)e)->len;
-			take_event(s, e, at < n ? (const void *)(s->events + at) : NULL);
+			take_event(s, e);
 		}
 		left -= (size_t)n < left ? (size_t)n : left;
 	}

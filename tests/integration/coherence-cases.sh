@@ -54,6 +54,22 @@ print(os.listdir(stand), os.listdir("elsewhere/upper"), os.path.exists("upper"))
 END
 is moved-below-each-other "$(timeout 20 python3 into.py "$BOX" 2>&1)" "['upper'] [] False"
 
+# A second name in a directory that the mount has never looked into.
+wrong=0
+sandbox mkdir -p hidden/below
+for i in $(seq 10); do
+	echo "$i" >linked
+	stat linked >/dev/null
+	sandbox ln linked "hidden/below/$i"
+	[ "$(stat -c %h linked)" = 2 ] || wrong=$((wrong + 1))
+	sandbox sh -c "echo more >>hidden/below/$i"
+	[ "$(stat -c %s linked)" = $((${#i} + 6)) ] || wrong=$((wrong + 1))
+	sandbox rm "hidden/below/$i"
+	[ "$(stat -c %h linked)" = 1 ] || wrong=$((wrong + 1))
+	rm linked
+done
+is second-name-out-of-sight "$wrong" 0
+
 # A second name that came and went within one push: nothing tells of what was done by it.
 cat >second.py <<'END'
 import os, sys

@@ -173,59 +173,6 @@ Test(watch, every_kind_of_foreign_change_is_pushed)
 	expect("", PAI_WS_PUSH_ATTR, false);
 }
 
-Test(watch, what_came_and_went_is_told_as_unseen)
-{
-	const struct seen *s;
-
-	(void)watch("");
-	put_file(&f, "x", "hello");
-	s = after_barrier("x");
-	cr_assert(s && !(s->flags & PAI_WS_PUSH_UNSEEN));
-	(void)pthread_mutex_lock(&gate); /* nobody looks in between */
-	cr_assert_eq(linkat(f.dir_fd, "x", f.dir_fd, "y", 0), 0);
-	cr_assert_eq(unlinkat(f.dir_fd, "y", 0), 0);
-	(void)pthread_mutex_unlock(&gate);
-	s = after_barrier("y");
-	cr_assert(s && !s->exists && s->flags & PAI_WS_PUSH_UNSEEN);
-	cr_assert_eq(unlinkat(f.dir_fd, "x", 0), 0);
-	s = after_barrier("x");
-	cr_assert(s && !(s->flags & PAI_WS_PUSH_UNSEEN));
-	put_file(&f, "new", "");
-	cr_assert_eq(renameat(f.dir_fd, "new", f.dir_fd, "x"), 0);
-	s = after_barrier("new");
-	cr_assert(s && !(s->flags & PAI_WS_PUSH_UNSEEN), "it is seen as x");
-	cr_assert_eq(mkdirat(f.dir_fd, "d", 0755), 0);
-	s = after_barrier("d");
-	cr_assert(s && s->flags & PAI_WS_PUSH_UNSEEN, "its names are not seen");
-}
-
-Test(watch, a_batch_knows_what_was_replaced_or_went)
-{
-	static struct pai_batch b;
-	static const struct {
-		const char *name;
-		uint32_t first, second;
-		bool unseen;
-	} rows[] = {
-	    {"came", PAI_BATCH_CAME, 0, false},
-	    {"went", PAI_BATCH_WENT, 0, false},
-	    {"went-came", PAI_BATCH_WENT, PAI_BATCH_CAME, false},
-	    {"came-left", PAI_BATCH_CAME, PAI_BATCH_LEFT, false},
-	    {"came-went", PAI_BATCH_CAME, PAI_BATCH_WENT, true},
-	    {"came-came", PAI_BATCH_CAME, PAI_BATCH_CAME, true},
-	};
-
-	pai_batch_init(&b);
-	for (size_t i = 0; i < PAI_COUNT(rows); i++) {
-		cr_assert(pai_batch_add(&b, 1, rows[i].name, rows[i].first, false));
-		cr_assert(pai_batch_add(&b, 1, rows[i].name, rows[i].second, false));
-		cr_assert_eq((b.changes[i].flags & PAI_WS_PUSH_UNSEEN) != 0, rows[i].unseen, "%s",
-		    rows[i].name);
-		cr_assert(!(b.changes[i].flags & (PAI_BATCH_LEFT | PAI_BATCH_WENT)));
-	}
-	pai_batch_fini(&b);
-}
-
 Test(watch, stores_through_a_mapping_are_told_when_it_ends)
 {
 	pai_auto_fd int fd = -1;
