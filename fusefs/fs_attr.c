@@ -61,9 +61,9 @@ static void finish_getattr(struct fs_call *c)
 	}
 }
 
-/* The root, which never changes, and a session of which there is nothing to see: shown from here.
- */
-static void reply_plain(struct fs_call *c)
+/* The root, which never changes, and a session of which there is nothing to see, or nothing new to
+ * be had now: shown from here. */
+static void answer_plain(struct fs_call *c)
 {
 	struct pai_ws_attr attr;
 	struct stat st;
@@ -72,10 +72,16 @@ static void reply_plain(struct fs_call *c)
 	if (fs_call_claim(c)) {
 		pthread_mutex_lock(&c->fs->lock);
 		fs_plain_attr(c->fs, c->session, &attr);
-		fs_stat(c->fs, c->node, &attr, &st);
+		fs_stat(
+		    c->fs, c->node, c->session && c->session->env ? &c->node->attr : &attr, &st);
 		pthread_mutex_unlock(&c->fs->lock);
 		(void)fuse_reply_attr(c->req, &st, seconds);
 	}
+}
+
+static void reply_plain(struct fs_call *c)
+{
+	answer_plain(c);
 	fs_call_done(c);
 }
 
@@ -167,6 +173,7 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (plain) {
 		reply_plain(c);
 	} else {
+		c->late = c->node->env ? NULL : answer_plain;
 		fs_call_run(c, start_getattr, finish_getattr);
 	}
 }

@@ -107,7 +107,8 @@ bool fs_call_other(struct fs_call *c, fuse_ino_t ino)
 
 bool fs_call_data(struct fs_call *c)
 {
-	if (c->server->caps & PAI_WS_CAP_INLINE && !c->may_block) {
+	if ((c->server->caps & PAI_WS_CAP_INLINE && !c->may_block) ||
+	    (c->data && c->ws.in.io.data == c->data)) {
 		return true;
 	}
 	c->data = malloc(c->ws.in.io.len ? c->ws.in.io.len : 1);
@@ -583,17 +584,28 @@ static bool lost_and_again(struct fs_call *c)
 	return true;
 }
 
+static void finish_lost(void *arg)
+{
+	struct fs_call *c = arg;
+
+	if (!lost_and_again(c)) {
+		c->finish(c);
+	}
+}
+
 static void on_done(struct pai_ws_req *req)
 {
 	struct fs_call *c = call_of(req);
 
 	untrack(c);
 	fs_session_heard(c->session, req->error);
-	if (req->error == ESTALE && __atomic_load_n(&c->server->gone, __ATOMIC_ACQUIRE) &&
-	    lost_and_again(c)) {
-		return;
+	if (req->error != ESTALE || !__atomic_load_n(&c->server->gone, __ATOMIC_ACQUIRE)) {
+		c->finish(c);
+	} else if (c->server->caps & PAI_WS_CAP_INLINE ||
+		   pai_pool_submit(c->fs->pool, finish_lost, c) < 0) {
+		/* The session writes its loss down: not on a thread that serves all lines. */
+		finish_lost(c);
 	}
-	c->finish(c);
 }
 
 void fs_call_submit(struct fs_call *c)

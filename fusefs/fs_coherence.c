@@ -56,17 +56,23 @@ struct fs_node *fs_watcher_locked(struct fs_node *n)
 	return n->env ? n->parent : n;
 }
 
+void fs_note_locked(struct fs_call *c, const struct fs_node *dir, const struct fs_node *n)
+{
+	c->know = fs_know_locked(c->env, dir, n);
+	c->asked = atomic_load(&c->fs->sequence);
+}
+
 void fs_know(struct fs_call *c)
 {
 	pthread_mutex_lock(&c->fs->lock);
-	c->know = fs_know_locked(c->env, fs_watcher_locked(c->node), c->node);
+	fs_note_locked(c, fs_watcher_locked(c->node), c->node);
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
 void fs_know_names(struct fs_call *c)
 {
 	pthread_mutex_lock(&c->fs->lock);
-	c->know = fs_know_locked(c->env, c->node, NULL);
+	fs_note_locked(c, c->node, NULL);
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
@@ -80,54 +86,111 @@ void fs_answer_end(struct fs_call *c)
 	pthread_rwlock_unlock(&c->session->answer_lock);
 }
 
-static void watched(struct pai_ws_req *req)
+/* --- watching --- */
+
+struct watching {
+	struct pai_ws_req req; /* first */
+	struct fs_env *env;    /* referenced */
+	struct fs_node *node;  /* referenced */
+	struct pai_ws *ws;     /* referenced */
+	char *path;
+};
+
+/* FS_NODE_WATCHING goes away when what was asked for is void by then. */
+static void watch_answered(struct pai_ws_req *req)
 {
-	(void)req;
+	struct watching *w = (struct watching *)req;
+	struct pai_fs *fs = w->env->fs;
+	struct pai_ws *ws = w->ws;
+	struct fs_node *n = w->node;
+
+	pthread_mutex_lock(&fs->lock);
+	if (n->flags & FS_NODE_WATCHING) {
+		n->flags &= ~FS_NODE_WATCHING;
+		if (req->error == 0 && !w->env->revoked) {
+			n->flags |= FS_NODE_WATCHED;
+		} else if (req->error == ENOSPC || req->error == EOPNOTSUPP ||
+			   req->error == ENOMEM) {
+			n->flags |= FS_NODE_UNWATCHABLE;
+		}
+	}
+	fs_node_unref_locked(fs, n);
+	fs_env_unref_locked(w->env);
+	pthread_mutex_unlock(&fs->lock);
+	pai_ws_req_fini(req);
+	free(w->path);
+	free(w);
+	pai_ws_unref(ws);
+	atomic_fetch_sub(&fs->calls, 1);
+}
+
+/* NULL: it has no place, or there is no memory. */
+static struct watching *watching_new(struct fs_call *c, struct fs_node *n)
+{
+	struct watching *w = calloc(1, sizeof(*w));
+
+	if (!w) {
+		return NULL;
+	}
+	*w = (struct watching){.req = {.op = PAI_WS_WATCH, .done = watch_answered}, .node = n};
+	pthread_mutex_lock(&c->fs->lock);
+	if (fs_node_path_locked(n, &w->path) < 0) {
+		pthread_mutex_unlock(&c->fs->lock);
+		free(w);
+		return NULL;
+	}
+	w->req.at.path = w->path;
+	w->req.at.id = n->env ? n->attr.id : c->env->root_id;
+	w->env = fs_env_ref_locked(c->env);
+	fs_node_ref_locked(n);
+	n->flags |= FS_NODE_WATCHING;
+	n->watched_at = UINT64_MAX; /* not yet, as far as anybody can tell */
+	pthread_mutex_unlock(&c->fs->lock);
+	w->ws = pai_ws_ref(c->server);
+	atomic_fetch_add(&c->fs->calls, 1);
+	return w;
 }
 
 void fs_watch(struct fs_call *c, struct fs_node *n)
 {
-	struct pai_ws_req req = {.op = PAI_WS_WATCH, .done = watched, .error = EINPROGRESS};
-	pai_auto_free char *path = NULL;
+	const uint32_t settled = FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_UNWATCHABLE;
+	struct watching *w;
 	bool is_settled;
 
 	pthread_mutex_lock(&c->fs->lock);
-	is_settled = n->flags & (FS_NODE_WATCHED | FS_NODE_UNWATCHABLE);
+	is_settled = n->flags & settled;
 	pthread_mutex_unlock(&c->fs->lock);
 	if (is_settled || c->fs->options.coherence != PAI_FS_PUSH ||
-	    (c->server->caps & (PAI_WS_CAP_WATCH | PAI_WS_CAP_INLINE)) !=
-		(PAI_WS_CAP_WATCH | PAI_WS_CAP_INLINE)) {
+	    !(c->server->caps & PAI_WS_CAP_WATCH)) {
 		return;
 	}
 	pthread_mutex_lock(&c->session->watch_lock);
-	pthread_mutex_lock(&c->fs->lock);
-	if (fs_node_path_locked(n, &path) == 0) {
-		req.at.path = path;
-		req.at.id = n->env ? n->attr.id : c->env->root_id;
-	}
-	pthread_mutex_unlock(&c->fs->lock);
-	if (path) {
-		pai_ws_submit(c->server, &req);
+	w = watching_new(c, n);
+	if (w) {
+		pai_ws_submit(w->ws, &w->req);
+		/* Whoever asks from here on is answered after it. */
 		pthread_mutex_lock(&c->fs->lock);
-		if (req.error == 0 && !c->env->revoked) {
-			n->flags |= FS_NODE_WATCHED;
-		} else if (req.error == ENOSPC || req.error == EOPNOTSUPP || req.error == ENOMEM) {
-			n->flags |= FS_NODE_UNWATCHABLE;
-		}
+		n->watched_at = atomic_fetch_add(&c->fs->sequence, 1);
 		pthread_mutex_unlock(&c->fs->lock);
-		pai_ws_req_fini(&req);
 	}
 	pthread_mutex_unlock(&c->session->watch_lock);
+}
+
+/* Watched since before the call asked. */
+static bool is_watched(const struct fs_call *c, const struct fs_node *n)
+{
+	return n->flags & FS_NODE_WATCHED && n->watched_at < c->asked;
 }
 
 bool fs_may_cache_locked(
     const struct fs_call *c, const struct fs_node *dir, const struct fs_node *n)
 {
 	return c->fs->options.coherence == PAI_FS_PUSH && c->env && !c->env->revoked && dir &&
-	       dir->flags & FS_NODE_WATCHED && c->know == fs_know_locked(c->env, dir, n);
+	       is_watched(c, dir) && c->know == fs_know_locked(c->env, dir, n);
 }
 
-static bool attributes_are_watched(const struct fs_node *n, const struct pai_ws_attr *attr)
+static bool attributes_are_watched(
+    const struct fs_call *c, const struct fs_node *n, const struct pai_ws_attr *attr)
 {
 	const struct pai_fs_options *o = &n->session->fs->options;
 
@@ -141,7 +204,7 @@ static bool attributes_are_watched(const struct fs_node *n, const struct pai_ws_
 	/* The parent's watch tells of a file with one name. What changes inside a directory, and
 	 * what is done under another name, only a watch of the object itself tells. */
 	return (!S_ISDIR(attr->mode) && attr->nlink == 1 && n->flags & FS_NODE_IN_NAME) ||
-	       n->flags & FS_NODE_WATCHED;
+	       is_watched(c, n);
 }
 
 const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
@@ -162,7 +225,7 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 		c->shown.ctime_ns = n->attr.ctime_ns;
 		return &c->shown;
 	}
-	if (!cache || n->told_at > c->started || !attributes_are_watched(n, attr)) {
+	if (!cache || n->told_at > c->started || !attributes_are_watched(c, n, attr)) {
 		if (!(n->flags & FS_NODE_TOLD)) {
 			n->attr = *attr;
 		}
@@ -375,7 +438,7 @@ static bool is_open_dir(const struct fs_node *n)
 
 static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 {
-	n->flags &= ~(FS_NODE_PROVEN | FS_NODE_WATCHED);
+	n->flags &= ~(FS_NODE_PROVEN | FS_NODE_WATCHED | FS_NODE_WATCHING);
 	if (n->flags & FS_NODE_IN_NAME) {
 		fs_notify_entry_locked(s, n->parent, n->name);
 	}
@@ -393,7 +456,7 @@ static void unwatched_locked(struct fs_node *n)
 {
 	struct fs_node *child;
 
-	n->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
+	n->flags &= ~(FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
 	void_locked(n);
 	fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
 	if (is_open_dir(n)) {
@@ -530,7 +593,7 @@ void fs_env_forget_all(struct fs_env *env)
 			forget_node_locked(s, n);
 		}
 	}
-	s->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_PROVEN);
+	s->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
 	forget_negatives_locked(s, s->top);
 	fs_notify_inode_locked(s->top, s->top->flags & FS_NODE_PAGES);
 	fs_listing_void_locked(s->top);

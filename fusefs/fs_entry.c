@@ -140,7 +140,7 @@ static void know_name(struct fs_call *c, struct fs_node *dir, const char *name)
 			fs_node_ref_locked(c->victim);
 		}
 	}
-	c->know = fs_know_locked(c->env, dir, c->victim);
+	fs_note_locked(c, dir, c->victim);
 	pthread_mutex_unlock(&c->fs->lock);
 }
 

@@ -77,8 +77,8 @@ static void on_attached(void *arg, struct pai_session *s, struct pai_env *e, boo
 	env->identity = *pai_env_identity(e);
 	env->session->env = fs_env_ref_locked(env);
 	fs_session_list_locked(env->session); /* not before the ledger has it */
-	env->session->top->flags &=
-	    ~(FS_NODE_WATCHED | FS_NODE_UNWATCHABLE | FS_NODE_TOLD | FS_NODE_PROVEN);
+	env->session->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_UNWATCHABLE |
+				      FS_NODE_TOLD | FS_NODE_PROVEN);
 	env->session->top->attr.id = env->root_id;
 	pthread_mutex_unlock(&fs->lock);
 	pai_log_info("fuse", "session %s: %s environment, generation %llu", env->session->key,
@@ -254,7 +254,7 @@ static void after_drained(struct pai_ws_req *req)
 	if (req->error) {
 		fs_env_forget_all(a->env);
 	}
-	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH && a->ws->caps & PAI_WS_CAP_INLINE) {
+	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH) {
 		fs_recheck(a->env, a->ws, after_rechecked, a);
 	} else {
 		after_rechecked(a);

@@ -120,7 +120,7 @@ static void deliver_unwatch(struct pai_fs *fs, struct item *it)
 	pthread_mutex_lock(&s->watch_lock);
 	pthread_mutex_lock(&fs->lock);
 	n = fs_node_by_identity_locked(it->env, &it->id);
-	if (it->env->ws && !(n && n->flags & FS_NODE_WATCHED)) {
+	if (it->env->ws && !(n && n->flags & (FS_NODE_WATCHED | FS_NODE_WATCHING))) {
 		ws = pai_ws_ref(it->env->ws);
 	}
 	pthread_mutex_unlock(&fs->lock);

@@ -20,7 +20,8 @@
 #include "providers/base/pool.h"
 
 #define INLINE_MAX 64 /* looks that a completion may take time for */
-#define BATCH_MAX 128
+#define BATCH_MAX 512
+#define FLYING_MAX 16 /* requests under way at once, where they are */
 
 struct look {
 	struct fs_node *node;   /* referenced */
@@ -28,22 +29,37 @@ struct look {
 	uint64_t ws_handle;     /* 0: by its name */
 	bool is_right;          /* nothing is to be done about it */
 };
-/* Files of one directory. */
-struct batch {
-	struct pai_ws_req req;
-	struct look *looks[BATCH_MAX];
-	struct pai_ws_entry entries[BATCH_MAX];
-	char names[BATCH_MAX][FS_NAME_MAX + 1];
-	size_t count;
-};
 struct recheck {
 	struct fs_env *env; /* referenced */
 	struct pai_ws *ws;  /* referenced */
 	struct look *looks;
 	size_t count, cap;
+	size_t compared, looked_at; /* how many of them have been asked about so far */
+	pthread_mutex_t lock;
+	size_t flying;   /* lock: requests under way */
+	bool is_pumping; /* lock: a thread is asking */
 	void (*done)(void *arg);
 	void *arg;
 };
+/* Files of one directory, by one request. */
+struct batch {
+	struct pai_ws_req req; /* first */
+	struct recheck *r;
+	char *path;
+	struct look *looks[BATCH_MAX];
+	struct pai_ws_entry entries[BATCH_MAX];
+	char names[BATCH_MAX][FS_NAME_MAX + 1];
+	size_t count;
+};
+/* One file, by one request. */
+struct glance {
+	struct pai_ws_req req; /* first */
+	struct recheck *r;
+	const struct look *look;
+	char *path, *name;
+};
+
+static void pump(void *recheck);
 
 /* Those in the other list, and those that are written, lose their pages anyway. */
 static bool is_kept_open(const struct fs_node *n)
@@ -99,11 +115,6 @@ static bool collect_locked(struct recheck *r)
 	return ok;
 }
 
-static void looked(struct pai_ws_req *req)
-{
-	(void)req;
-}
-
 /* Those with a handle come first. */
 static int by_parent(const void *a, const void *b)
 {
@@ -137,39 +148,31 @@ static bool batch_add_locked(struct batch *b, struct look *l, const struct fs_no
 	return true;
 }
 
-/* Returns how many of `looks` it has taken; their directory's path is the caller's to free. */
-static size_t fill_batch(
-    struct recheck *r, struct batch *b, struct look *looks, size_t count, char **path)
+/* A request has been answered: what comes next is asked by whoever asks already, or here. */
+static void landed(struct recheck *r)
 {
-	struct pai_fs *fs = r->env->fs;
-	const struct fs_node *dir;
-	size_t taken = 0;
+	bool is_mine;
 
-	b->count = 0;
-	pthread_mutex_lock(&fs->lock);
-	dir = looks->node->parent;
-	while (taken < count && batch_add_locked(b, &looks[taken], dir)) {
-		taken++;
+	pthread_mutex_lock(&r->lock);
+	r->flying--;
+	is_mine = !r->is_pumping;
+	r->is_pumping = true;
+	pthread_mutex_unlock(&r->lock);
+	if (is_mine) {
+		pump(r);
 	}
-	b->req = (struct pai_ws_req){.op = PAI_WS_COMPARE, .done = looked, .error = EINPROGRESS};
-	b->req.at.id = dir->env ? dir->attr.id : r->env->root_id;
-	b->req.in.known.entries = b->entries;
-	b->req.in.known.count = b->count;
-	if (fs_node_path_locked(dir, path) < 0) {
-		b->count = 0; /* each by itself */
-	}
-	pthread_mutex_unlock(&fs->lock);
-	b->req.at.path = *path;
-	return taken;
 }
 
-static void compare(struct recheck *r, struct batch *b)
+/* --- comparing --- */
+
+static void compared(struct pai_ws_req *req)
 {
+	struct batch *b = (struct batch *)req;
+	struct recheck *r = b->r;
 	struct pai_fs *fs = r->env->fs;
 
-	pai_ws_submit(r->ws, &b->req);
 	pthread_mutex_lock(&fs->lock);
-	for (size_t i = 0; b->req.error == 0 && i < b->count; i++) {
+	for (size_t i = 0; req->error == 0 && i < b->count; i++) {
 		const struct pai_ws_attr *attr = &b->entries[i].attr;
 		struct fs_node *n = b->looks[i]->node;
 
@@ -178,87 +181,139 @@ static void compare(struct recheck *r, struct batch *b)
 					fs_told_holds(n, attr);
 	}
 	pthread_mutex_unlock(&fs->lock);
-	pai_ws_req_fini(&b->req);
-}
-
-/* Finds those of the files that are told by name which need no look. */
-static void compare_all(struct recheck *r)
-{
-	struct batch *b = calloc(1, sizeof(*b));
-	size_t first = 0;
-
-	if (r->looks) {
-		qsort(r->looks, r->count, sizeof(*r->looks), by_parent);
-	}
-	while (first < r->count && r->looks[first].ws_handle) {
-		first++;
-	}
-	while (b && first < r->count) {
-		pai_auto_free char *path = NULL;
-
-		first += fill_batch(r, b, &r->looks[first], r->count - first, &path);
-		if (b->count) {
-			compare(r, b);
-		}
-	}
+	pai_ws_req_fini(req);
+	free(b->path);
 	free(b);
+	landed(r);
 }
 
-/* A look-up: a directory is at hand on the server, a file has to be opened to be asked. */
-static bool name_it(
-    struct recheck *r, const struct look *l, struct pai_ws_req *req, char **path, char **name)
+/* Takes as many of the files as are in one directory; false: no request came of it. */
+static bool fill_batch(struct recheck *r, struct batch *b)
 {
-	const struct fs_node *n = l->node;
-
-	pthread_mutex_lock(&r->env->fs->lock);
-	if (n->flags & FS_NODE_IN_NAME && fs_node_path_locked(n->parent, path) == 0) {
-		*name = strdup(n->name);
-		req->op = PAI_WS_LOOKUP;
-		req->at.path = *path;
-		req->at.id = n->parent->env ? n->parent->attr.id : r->env->root_id;
-		req->name = *name;
-	}
-	pthread_mutex_unlock(&r->env->fs->lock);
-	return *name != NULL;
-}
-
-/* It changes nothing, so it asks for nothing that could wait on an inline server. */
-static void look_at(struct recheck *r, const struct look *l)
-{
-	struct pai_ws_req req = {.op = PAI_WS_GETATTR, .done = looked, .error = EINPROGRESS};
 	struct pai_fs *fs = r->env->fs;
-	pai_auto_free char *path = NULL, *name = NULL;
+	const struct fs_node *dir;
 
-	req.at.path = "";
-	req.handle = l->ws_handle;
-	if (!req.handle && !name_it(r, l, &req, &path, &name)) {
-		return; /* it has lost its name: that was told */
+	b->r = r;
+	pthread_mutex_lock(&fs->lock);
+	dir = r->looks[r->compared].node->parent;
+	while (r->compared < r->count && batch_add_locked(b, &r->looks[r->compared], dir)) {
+		r->compared++;
 	}
-	pai_ws_submit(r->ws, &req);
+	b->req = (struct pai_ws_req){.op = PAI_WS_COMPARE, .done = compared};
+	b->req.at.id = dir->env ? dir->attr.id : r->env->root_id;
+	b->req.in.known.entries = b->entries;
+	b->req.in.known.count = b->count;
+	if (fs_node_path_locked(dir, &b->path) < 0) {
+		b->count = 0; /* each by itself */
+	}
+	pthread_mutex_unlock(&fs->lock);
+	b->req.at.path = b->path;
+	return b->count > 0;
+}
+
+/* Finds those of the files that are told by name which need no look; without memory all do. */
+static bool compare_next(struct recheck *r)
+{
+	struct batch *b;
+
+	while (r->compared < r->count) {
+		b = calloc(1, sizeof(*b));
+		if (!b) {
+			r->compared = r->count;
+			return false;
+		}
+		if (fill_batch(r, b)) {
+			pai_ws_submit(r->ws, &b->req);
+			return true;
+		}
+		free(b->path);
+		free(b);
+	}
+	return false;
+}
+
+/* --- looking --- */
+
+static void looked(struct pai_ws_req *req)
+{
+	struct glance *g = (struct glance *)req;
+	struct recheck *r = g->r;
+	struct pai_fs *fs = r->env->fs;
+
 	pthread_rwlock_wrlock(&r->env->session->answer_lock);
 	pthread_mutex_lock(&fs->lock);
-	if (req.error == 0 && !r->env->revoked) {
-		fs_rechecked_locked(l->node, &req.attr);
-	} else if (!r->env->revoked && l->ws_handle) {
-		fs_moved_locked(l->node); /* that handle was closed meanwhile */
+	if (req->error == 0 && !r->env->revoked) {
+		fs_rechecked_locked(g->look->node, &req->attr);
+	} else if (!r->env->revoked && g->look->ws_handle) {
+		fs_moved_locked(g->look->node); /* that handle was closed meanwhile */
 	}
 	pthread_mutex_unlock(&fs->lock);
 	pthread_rwlock_unlock(&r->env->session->answer_lock);
-	pai_ws_req_fini(&req);
+	pai_ws_req_fini(req);
+	free(g->path);
+	free(g->name);
+	free(g);
+	landed(r);
 }
 
-static void run(void *arg)
+/* A look-up: a directory is at hand on the server, a file has to be opened to be asked. False: it
+ * has lost its name, and that was told. */
+static bool name_it(struct glance *g)
 {
-	struct recheck *r = arg;
+	const struct fs_node *n = g->look->node;
+	struct fs_env *env = g->r->env;
+
+	pthread_mutex_lock(&env->fs->lock);
+	if (n->flags & FS_NODE_IN_NAME && fs_node_path_locked(n->parent, &g->path) == 0) {
+		g->name = strdup(n->name);
+		g->req.op = PAI_WS_LOOKUP;
+		g->req.at.path = g->path;
+		g->req.at.id = n->parent->env ? n->parent->attr.id : env->root_id;
+		g->req.name = g->name;
+	}
+	pthread_mutex_unlock(&env->fs->lock);
+	return g->name != NULL;
+}
+
+/* It changes nothing, so it asks for nothing that could wait on an inline server. */
+static bool look_next(struct recheck *r)
+{
+	struct glance *g;
+
+	for (; r->looked_at < r->count; r->looked_at++) {
+		const struct look *l = &r->looks[r->looked_at];
+
+		if (l->is_right) {
+			continue;
+		}
+		g = calloc(1, sizeof(*g));
+		if (!g) {
+			fs_env_forget_all(r->env);
+			r->looked_at = r->count;
+			return false;
+		}
+		*g = (struct glance){.r = r, .look = l};
+		g->req = (struct pai_ws_req){.op = PAI_WS_GETATTR, .at.path = "", .done = looked};
+		g->req.handle = l->ws_handle;
+		if (l->ws_handle || name_it(g)) {
+			r->looked_at++;
+			pai_ws_submit(r->ws, &g->req);
+			return true;
+		}
+		free(g->path);
+		free(g);
+	}
+	return false;
+}
+
+/* --- asking --- */
+
+static void finish(struct recheck *r)
+{
 	struct pai_fs *fs = r->env->fs;
 	void (*done)(void *arg) = r->done;
+	void *arg = r->arg;
 
-	compare_all(r);
-	for (size_t i = 0; i < r->count; i++) {
-		if (!r->looks[i].is_right) {
-			look_at(r, &r->looks[i]);
-		}
-	}
 	pthread_mutex_lock(&fs->lock);
 	for (size_t i = 0; i < r->count; i++) {
 		fs_node_unref_locked(fs, r->looks[i].node);
@@ -266,10 +321,38 @@ static void run(void *arg)
 	fs_env_unref_locked(r->env);
 	pthread_mutex_unlock(&fs->lock);
 	pai_ws_unref(r->ws);
-	arg = r->arg;
+	pthread_mutex_destroy(&r->lock);
 	free(r->looks);
 	free(r);
 	done(arg);
+}
+
+/* One thread at a time asks, with is_pumping set by it or for it; requests may be answered before
+ * they have been submitted. Looking begins when all has been compared. */
+static void pump(void *arg)
+{
+	struct recheck *r = arg;
+	bool is_over = false, may_look, more = true;
+
+	pthread_mutex_lock(&r->lock);
+	while (r->flying < FLYING_MAX && more) {
+		may_look = r->flying == 0 || r->looked_at > 0;
+		r->flying++;
+		pthread_mutex_unlock(&r->lock);
+		more = compare_next(r) || (may_look && look_next(r));
+		pthread_mutex_lock(&r->lock);
+		if (!more) {
+			/* Those that were answered since may have made room to look. */
+			r->flying--;
+			is_over = r->flying == 0 && may_look;
+			more = r->flying == 0 && !may_look;
+		}
+	}
+	r->is_pumping = is_over;
+	pthread_mutex_unlock(&r->lock);
+	if (is_over) {
+		finish(r);
+	}
 }
 
 void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg)
@@ -280,6 +363,8 @@ void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), 
 
 	if (r) {
 		*r = (struct recheck){.ws = pai_ws_ref(ws), .done = done, .arg = arg};
+		pthread_mutex_init(&r->lock, NULL);
+		r->is_pumping = true;
 		pthread_mutex_lock(&fs->lock);
 		r->env = fs_env_ref_locked(env);
 		ok = env->revoked || collect_locked(r);
@@ -290,7 +375,16 @@ void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), 
 	}
 	if (!r) {
 		done(arg);
-	} else if (r->count <= INLINE_MAX || pai_pool_submit(fs->files, run, r) < 0) {
-		run(r);
+		return;
+	}
+	if (r->looks) {
+		qsort(r->looks, r->count, sizeof(*r->looks), by_parent);
+	}
+	while (r->compared < r->count && r->looks[r->compared].ws_handle) {
+		r->compared++;
+	}
+	if (r->count <= INLINE_MAX || !(ws->caps & PAI_WS_CAP_INLINE) ||
+	    pai_pool_submit(fs->files, pump, r) < 0) {
+		pump(r);
 	}
 }

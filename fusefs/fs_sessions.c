@@ -37,11 +37,13 @@ void fs_plain_attr(const struct pai_fs *fs, const struct fs_session *s, struct p
 	attr->atime_ns = attr->mtime_ns = attr->ctime_ns = s ? s->named_ns : fs->started_ns;
 }
 
-/* `ls -l` of the root must answer whatever a network does: only a workspace on this host is asked
- * about its top. */
+/* `ls -l` of the root must answer whatever a network does: a server elsewhere is not asked about
+ * its top while it is silent, and has a second for it (fs_call.late). */
 bool fs_top_is_near_locked(const struct fs_session *s)
 {
-	return s->env && s->env->ws && s->env->ws->caps & PAI_WS_CAP_INLINE;
+	uint32_t caps = s->env && s->env->ws ? s->env->ws->caps : 0;
+
+	return caps & PAI_WS_CAP_INLINE || (caps & PAI_WS_CAP_POSIX && !s->broken);
 }
 
 static void session_free(struct fs_session *s)
@@ -235,7 +237,7 @@ void fs_sessions_free(struct pai_fs *fs)
 
 /* The name stays until pai_fs_session_killed() takes it away; attributes are asked for when they
  * are wanted. */
-static void reply_top(struct fs_call *c, struct fs_session *s, const struct pai_ws_attr *attr)
+static void answer_top(struct fs_call *c, struct fs_session *s, const struct pai_ws_attr *attr)
 {
 	struct fuse_entry_param e = {
 	    .ino = s->top->nodeid, .generation = 1, .entry_timeout = FS_CACHE_SECONDS};
@@ -253,7 +255,17 @@ static void reply_top(struct fs_call *c, struct fs_session *s, const struct pai_
 			pthread_mutex_unlock(&c->fs->lock);
 		}
 	}
+}
+
+static void reply_top(struct fs_call *c, struct fs_session *s, const struct pai_ws_attr *attr)
+{
+	answer_top(c, s, attr);
 	fs_call_done(c);
+}
+
+static void late_top(struct fs_call *c)
+{
+	answer_top(c, c->session, NULL);
 }
 
 static void finish_top(struct fs_call *c)
@@ -282,6 +294,7 @@ static void lookup_top(struct fs_call *c, struct fs_session *s)
 	pthread_mutex_unlock(&c->fs->lock);
 	if (near && !s->broken) {
 		c->session = s;
+		c->late = late_top;
 		fs_call_run(c, start_top, finish_top);
 	} else {
 		reply_top(c, s, NULL);

@@ -20,6 +20,7 @@
 #include "providers/base/log.h"
 
 #define WATCH_STEP_MS 50
+#define LATE_MS 1000
 #define REFRESH_EVERY_MS 10000
 
 /* Whether the thread that asked is going away: a pending SIGKILL, a fatal pending signal, or it is
@@ -58,8 +59,10 @@ static bool caller_is_dying(pid_t tid)
 struct verdict {
 	struct fs_call *call;
 	struct pai_ws *server; /* of what was submitted: it need not be done any more */
-	int errnum;            /* 0: cancel a lock wait */
+	int errnum;            /* or one of these */
 };
+#define END_WAIT (-1)    /* for a lock: the server answers it */
+#define ANSWER_LATE (-2) /* by fs_call.late */
 #define VERDICTS 64
 
 static void remove_waiting_locked(struct fs_call *c)
@@ -80,12 +83,15 @@ static int judge_locked(struct fs_call *c, uint64_t now, bool tripped)
 	if (waits_for_env && now >= c->deadline_ms) {
 		return ETIMEDOUT;
 	}
+	if (c->late && !waits_for_env && (tripped || now - c->since_ms >= LATE_MS)) {
+		return ANSWER_LATE;
+	}
 	if (tripped && !c->waits && !waits_for_env) {
 		return ETIMEDOUT;
 	}
 	if (atomic_load(&c->interrupted)) {
 		if (c->waits && !waits_for_env) {
-			return -1;
+			return END_WAIT;
 		}
 		return caller_is_dying(c->ctx.pid) ? EINTR : 0;
 	}
@@ -116,10 +122,10 @@ static size_t look_locked(
 		silent = now > last ? now - last : 0;
 	}
 	tripped = silent >= limit;
-	/* One slow disk operation is no silence where everything else is answered inline. */
+	/* One slow disk operation is no silence where everything else is answered at once. */
 	*ret_doubtful =
 	    s->broken || tripped ||
-	    (silent >= limit / 2 && oldest->server && oldest->server->caps & PAI_WS_CAP_INLINE);
+	    (silent >= limit / 2 && oldest->server && oldest->server->caps & PAI_WS_CAP_POSIX);
 	if (tripped && !s->broken) {
 		pai_log_warn("fuse",
 		    "session %s has been silent for %llu ms: its operations fail until "
@@ -143,8 +149,8 @@ static size_t look_locked(
 		atomic_fetch_add(&c->refs, 1);
 		out[count].call = c;
 		out[count].server = c->server && !c->deadline_ms ? pai_ws_ref(c->server) : NULL;
-		out[count++].errnum = errnum < 0 ? 0 : errnum;
-		if (errnum > 0) {
+		out[count++].errnum = errnum;
+		if (errnum != END_WAIT) {
 			fs_call_unlink_pending_locked(c);
 			remove_waiting_locked(c);
 		}
@@ -241,17 +247,17 @@ static bool watch_session(struct fs_session *s, uint64_t now)
 	for (size_t i = 0; i < count; i++) {
 		struct fs_call *c = verdicts[i].call;
 
-		if (verdicts[i].errnum == 0) {
+		if (verdicts[i].errnum == END_WAIT) {
 			atomic_store(&c->interrupted, false);
-			pai_ws_cancel(c->server, &c->ws);
-			fs_call_done(c);
+		} else if (verdicts[i].errnum == ANSWER_LATE) {
+			c->late(c);
 		} else {
 			fs_call_refuse(c, verdicts[i].errnum);
-			if (verdicts[i].server) {
-				pai_ws_cancel(verdicts[i].server, &c->ws);
-			}
-			fs_call_done(c);
 		}
+		if (verdicts[i].server) {
+			pai_ws_cancel(verdicts[i].server, &c->ws);
+		}
+		fs_call_done(c);
 		pai_ws_unref(verdicts[i].server);
 	}
 	if (doubtful) {

@@ -110,6 +110,8 @@ enum fs_node_flags {
 	 * size, blocks and times doubtful (FUSE_STATX_MODSIZE), its own rename the ctime. */
 	FS_NODE_ASKS_DATA = 1 << 21,
 	FS_NODE_ASKS_CTIME = 1 << 22,
+	FS_NODE_WATCHING = 1 << 24, /* the server has been asked to watch it, by a request that is
+				       on its way */
 	FS_NODE_QUEUED_PAGES = 1 << 12, /* notifications that wait in the queue */
 	FS_NODE_QUEUED_ATTR = 1 << 13,
 };
@@ -148,6 +150,7 @@ struct fs_node {
 	struct pai_ws_attr attr; /* id always; the rest by FS_NODE_TOLD */
 	int64_t pages_ctime_ns;  /* with FS_NODE_PAGES: the ctime of what pages may be kept of */
 	uint64_t told_at;        /* fs->sequence when `attr` was told */
+	uint64_t watched_at;     /* ... when the server had been asked to watch it */
 	uint64_t nlookup;
 	uint32_t nlink; /* by the newest word of the server, told or not */
 	uint32_t refs;  /* children, handles, calls, notifications */
@@ -330,11 +333,13 @@ struct fs_call {
 	fs_call_fn start;  /* fills `ws` and submits; runs when there is an environment, or nothing
 			      to look at */
 	fs_call_fn finish; /* the server has answered: replies */
+	fs_call_fn late;   /* if any: replies in its stead when it takes longer than a look may */
 	char *path, *to_path, *name, *to_name, *data;
 	size_t size; /* what the kernel asked for */
 	int64_t offset;
 	uint64_t know;    /* the sum of epochs when the request was made */
-	uint64_t started; /* fs->sequence then */
+	uint64_t started; /* fs->sequence when it began */
+	uint64_t asked;   /* ... when `know` was noted: what was watched before is told */
 	uint64_t since_ms, deadline_ms;
 	atomic_int refs;
 	atomic_bool replied;
@@ -404,13 +409,16 @@ void fs_calls_end(struct pai_fs *fs);
 /* The epochs of what an answer about `n` in `dir` rests on; either may be NULL. */
 uint64_t fs_know_locked(
     const struct fs_env *env, const struct fs_node *dir, const struct fs_node *n);
+/* Notes in the call what an answer about them will rest on. */
+void fs_note_locked(struct fs_call *c, const struct fs_node *dir, const struct fs_node *n);
 /* Whose watch tells of it: its directory's, or a top's own. */
 struct fs_node *fs_watcher_locked(struct fs_node *n);
-/* Notes them in the call, before the server is asked about its node, or for names in it. */
+/* The same, before the server is asked about its node, or for names in it. */
 void fs_know(struct fs_call *c);
 void fs_know_names(struct fs_call *c);
 /* Makes n (a directory, or a file with several links) watched, before the question whose answer may
- * be cached. */
+ * be cached: an inline server has done so by then, another gets it before the question, and begins
+ * what it is asked in that order. */
 void fs_watch(struct fs_call *c, struct fs_node *n);
 /* The section in which knowledge is checked, recorded, and the reply written. fs->lock is taken
  * inside. */
@@ -441,7 +449,7 @@ void fs_rechecked_locked(struct fs_node *n, const struct pai_ws_attr *attr);
 bool fs_opened_locked(struct fs_node *n, const struct pai_ws_attr *attr);
 /* What was stored to through mappings loses its pages: what a push didn't do is done now. */
 void fs_drop_stored_locked(struct fs_env *env);
-/* Asks an inline server about what no watch tells of; `done`, on any thread, when what was found
+/* Asks a server about what no watch tells of; `done`, on any thread, when what was found
  * has been noted. Holds its own references until then. */
 void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
