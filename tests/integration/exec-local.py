@@ -18,6 +18,8 @@ import time
 
 BUILD = os.path.abspath(os.environ.get("PAI_BUILD", "build/debug"))
 OPTIONS = "host_commands,isolation=" + os.environ.get("PAI_ISOLATION", "auto")
+if os.environ.get("PAI_LOCAL_OPTS"):  # as lib.sh
+    OPTIONS += "," + os.environ["PAI_LOCAL_OPTS"]
 PAI_EXEC, PAI, PAIFS = (os.path.join(BUILD, name) for name in ("pai-exec", "pai", "paifs"))
 WAIT_S = 60
 MIB = 1 << 20

@@ -140,6 +140,8 @@ class Daemon:
             self.options = ["host_commands", f"root={TMP}/root-{name}", *options]
             if any(o.startswith("root=") for o in options):
                 self.options.remove(f"root={TMP}/root-{name}")
+            if os.environ.get("PAI_LOCAL_OPTS"):  # as lib.sh
+                self.options.append(os.environ["PAI_LOCAL_OPTS"])
         if mount:
             os.makedirs(self.top, exist_ok=True)
         self.argv = [*before, BUILD + "/paifs", provider, *([self.top] if mount else ["--no-mount"]),

@@ -8,6 +8,8 @@
 #   sync_sides         returns when each side sees what the other has done
 #   ok, not_ok, skip, check NAME CMD...    report
 #
+# PAI_LOCAL_OPTS, options that each mount of `local` gets too: workspace=helper, in line-*.sh.
+#
 # PAI_ON says what is mounted: paifs (default); plain, the same directory twice, and passthrough,
 # libfuse's example without caches, prove the scripts themselves.
 set -u
@@ -157,10 +159,11 @@ peak_rss() { awk '/^VmHWM/ {print $2}' "/proc/$daemon_pid/status"; }
 KEY=work
 # daemon PROVIDER OPTION...: mounts it at TOP; at least one option.
 daemon() {
-	local IFS=, provider=$1
+	local IFS=, provider=$1 more=
 	shift
 	MNT=$TOP/$KEY
-	"$PAI_BUILD/paifs" "$provider" "$TOP" -f -n default -o "$*" >"$PAI_TMP/daemon.log" 2>&1 &
+	[ "$provider" != local ] || more=${PAI_LOCAL_OPTS:+,$PAI_LOCAL_OPTS}
+	"$PAI_BUILD/paifs" "$provider" "$TOP" -f -n default -o "$*$more" >"$PAI_TMP/daemon.log" 2>&1 &
 	daemon_pid=$!
 	mounted=$TOP
 	if ! wait_for 10 mountpoint -q "$TOP"; then
