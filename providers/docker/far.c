@@ -197,17 +197,25 @@ int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_docker_f
 
 /* --- what a sandbox answers --- */
 
-/* A stream that broke off may be a container that was removed: then nothing goes on. */
+/* A stream that broke off may be a container that was removed: then nothing goes on. And where the
+ * link has ended, "not found" is said of the link: the container may only have been stopped. */
 static int judge(
     struct pai_docker_sandbox *sb, int r, const struct pai_call *call, struct pai_err *err)
 {
+	bool is_cut = r < 0 && !current(sb);
 	struct pai_err why = PAI_ERR_INIT;
 
-	if (r < 0 && (err->code == PAI_E_UNAVAILABLE || err->code == PAI_E_NOT_FOUND) &&
-	    pai_docker_wake(sb, call, &why) < 0 && why.code == PAI_E_NOT_FOUND) {
-		*err = why;
+	if (r == 0 || (err->code != PAI_E_UNAVAILABLE && err->code != PAI_E_NOT_FOUND)) {
+		return r;
 	}
-	return r < 0 ? -err->errnum : r;
+	if (pai_docker_wake(sb, call, &why) < 0 && why.code == PAI_E_NOT_FOUND) {
+		*err = why;
+	} else if (err->code == PAI_E_NOT_FOUND && is_cut) {
+		(void)pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
+		    "the link to container %.12s has ended", sb->base.id);
+		err->retryable = false;
+	}
+	return -err->errnum;
 }
 
 static int far_run(struct pai_sandbox *base, const struct pai_run_input *input,
@@ -255,24 +263,39 @@ static int far_list_dir(struct pai_sandbox *base, const char *path, const struct
 		     : judge(sb, pai_sandbox_list_dir(far, path, call, found, ret, err), call, err);
 }
 
+typedef int (*stream_fn)(
+    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);
+
+/* Opening does nothing by itself: when the link has ended under it, it is done over another. */
+static int open_stream(struct pai_sandbox *base, stream_fn fn, const struct pai_call *call,
+    int *ret_fd, struct pai_err *err)
+{
+	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
+	int r = -EIO;
+
+	for (int tries = 0; tries < 2; tries++) {
+		struct pai_sandbox *far = NULL;
+
+		*err = (struct pai_err)PAI_ERR_INIT;
+		r = pai_docker_far_open(sb, NULL, call, &far, err);
+		r = r < 0 ? r : judge(sb, fn(far, call, ret_fd, err), call, err);
+		if (r == 0 || err->code != PAI_E_UNAVAILABLE || current(sb)) {
+			break;
+		}
+	}
+	return r;
+}
+
 static int far_open_exec(
     struct pai_sandbox *base, const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
-	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
-	struct pai_sandbox *far = NULL;
-	int r = pai_docker_far_open(sb, NULL, call, &far, err);
-
-	return r < 0 ? r : judge(sb, pai_sandbox_open_exec(far, call, ret_fd, err), call, err);
+	return open_stream(base, pai_sandbox_open_exec, call, ret_fd, err);
 }
 
 static int far_open_files(
     struct pai_sandbox *base, const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
-	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
-	struct pai_sandbox *far = NULL;
-	int r = pai_docker_far_open(sb, NULL, call, &far, err);
-
-	return r < 0 ? r : judge(sb, pai_sandbox_open_files(far, call, ret_fd, err), call, err);
+	return open_stream(base, pai_sandbox_open_files, call, ret_fd, err);
 }
 
 /* Twice: the sandbox there answers for its time, and process 1 ends the container by the lease. */
