@@ -222,7 +222,8 @@ tester() {
 	shift 3
 	agent=$(sandbox_words)
 	# The sandbox sees its workspace and the system, not the build.
-	mkdir -p "$MNT/.tester" && cp "$PAI_BUILD/tests/tester-agent" "$MNT/.tester/"
+	mkdir -p "$MNT/.tester" &&
+		cp "${TESTER_AGENT:-$PAI_BUILD/tests/tester-agent}" "$MNT/.tester/tester-agent"
 	out=$(timeout "$(short_or_long 100 1200)" "$PAI_BUILD/tests/tester-main" --mount "$MNT" \
 		--sandbox "$BOX" --agent "$agent ./.tester/tester-agent ." --barrier "$agent true" \
 		--seed "$seed" --ops "$ops" --save "$PAI_TMP/failed.ops" "$@" 2>&1)
