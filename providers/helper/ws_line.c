@@ -353,8 +353,7 @@ void pai_ws_line_release_locked(struct ws_line *l, uint64_t theirs)
 	pai_ws_line_flush_locked(l, r); /* without it there would be ever more of them */
 }
 
-/* What gives something back succeeds whatever has become of the rest. */
-static bool gives_back(enum pai_ws_op op)
+bool pai_ws_line_gives_back(enum pai_ws_op op)
 {
 	return op == PAI_WS_RELEASE || op == PAI_WS_UNLOCK_OWNER || op == PAI_WS_UNWATCH;
 }
@@ -370,11 +369,11 @@ static bool is_settled_locked(struct ws_line *l, const struct pai_ws_req *req, i
 		free_slot(&l->slots, s);
 	}
 	if (is_gone) {
-		*error = gives_back(req->op) ? 0 : ESTALE;
+		*error = pai_ws_line_gives_back(req->op) ? 0 : ESTALE;
 	} else if (req->handle && !s) {
 		*error = EBADF;
 	} else if (is_lost || (req->op == PAI_WS_UNWATCH && l->state != WS_LINE_UP)) {
-		*error = gives_back(req->op) ? 0 : EIO;
+		*error = pai_ws_line_gives_back(req->op) ? 0 : EIO;
 	} else {
 		return false;
 	}

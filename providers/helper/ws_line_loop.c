@@ -99,7 +99,7 @@ static void take_all_locked(
 	TAILQ_FOREACH(e, ret, queue)
 	{
 		if (e->req) {
-			e->req->error = error;
+			e->req->error = pai_ws_line_gives_back(e->op) ? 0 : error;
 		}
 	}
 }
@@ -329,6 +329,16 @@ static int take_frame(struct ws_line *l, const struct pai_frame *f)
 	}
 }
 
+static bool is_quiet(struct ws_line *l)
+{
+	bool is_quiet;
+
+	(void)pthread_mutex_lock(&l->lock);
+	is_quiet = l->count == 0;
+	(void)pthread_mutex_unlock(&l->lock);
+	return is_quiet;
+}
+
 static int take_all(struct ws_line *l)
 {
 	struct pai_frame f;
@@ -342,7 +352,7 @@ static int take_all(struct ws_line *l)
 		}
 	}
 	pai_buf_consume(&l->in, at);
-	if (l->in.len == 0 && l->count == 0) {
+	if (l->in.len == 0 && is_quiet(l)) {
 		pai_buf_fini(&l->in); /* a thousand quiet lines hold none */
 		l->in.max = IN_MAX;
 	}

@@ -107,6 +107,8 @@ void pai_ws_line_complete(struct pai_ws_req *req, int error);
  * error in its request. */
 void pai_ws_line_send_waiting_locked(struct ws_line *l, struct ws_entry_queue *failed);
 void pai_ws_line_complete_all(struct ws_entry_queue *failed);
+/* What gives something back succeeds whatever has become of the rest. */
+bool pai_ws_line_gives_back(enum pai_ws_op op);
 /* Whether something is left that the socket doesn't take now. */
 bool pai_ws_line_send_locked(struct ws_line *l);
 /* Sends what was put, now or by the loop; `r` < 0: the stream can't carry it and is shut. */
