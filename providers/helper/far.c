@@ -451,6 +451,14 @@ static int far_open_exec(
 	return c->open(c->arg, PAI_CHANNEL_EXEC, sb->id, call, ret_fd, err);
 }
 
+static int far_open_files(
+    struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	const struct pai_far_config *c = &far_of(sb->provider)->config;
+
+	return c->open(c->arg, PAI_CHANNEL_FILES, sb->id, call, ret_fd, err);
+}
+
 /* --- run() --- */
 
 /* The handle's own line, made anew when it has ended. A reference. */
@@ -530,4 +538,5 @@ static const struct pai_sandbox_ops far_sandbox_ops = {
     .kill = far_kill,
     .pause = far_pause,
     .open_exec = far_open_exec,
+    .open_files = far_open_files,
 };

@@ -21,6 +21,7 @@
 #include "providers/provider.h"
 
 #define THREADS 16
+#define FILES_THREADS 64
 #define READ_BYTES (64u << 10)
 #define UPLOADS_MAX (2ull * PAI_CALL_FILE_MAX) /* bytes announced at once, by one stream */
 
@@ -283,8 +284,13 @@ int pai_far_server_new(
 
 	if (s) {
 		s->pool = pai_pool_new("calls", THREADS, SIZE_MAX);
+		s->files_pool = pai_pool_new("files", FILES_THREADS, SIZE_MAX);
 	}
-	if (!s || !s->pool) {
+	if (!s || !s->pool || !s->files_pool) {
+		if (s) {
+			pai_pool_free(s->pool);
+			pai_pool_free(s->files_pool);
+		}
 		free(s);
 		return pai_err_no_memory(err);
 	}
@@ -292,6 +298,7 @@ int pai_far_server_new(
 	(void)pthread_mutex_init(&s->lock, NULL);
 	(void)pthread_cond_init(&s->stream_gone, NULL);
 	LIST_INIT(&s->streams);
+	LIST_INIT(&s->files);
 	*ret = s;
 	return 0;
 }
@@ -308,17 +315,19 @@ void pai_far_server_free(struct pai_far_server *s)
 	{
 		(void)shutdown(st->fd, SHUT_RDWR);
 	}
-	while (!LIST_EMPTY(&s->streams)) {
+	pai_far_files_end_locked(s);
+	while (!LIST_EMPTY(&s->streams) || !LIST_EMPTY(&s->files)) {
 		(void)pthread_cond_wait(&s->stream_gone, &s->lock);
 	}
 	(void)pthread_mutex_unlock(&s->lock);
 	pai_pool_free(s->pool);
+	pai_pool_free(s->files_pool);
 	(void)pthread_mutex_destroy(&s->lock);
 	(void)pthread_cond_destroy(&s->stream_gone);
 	free(s);
 }
 
-static int start_reader(struct stream *st)
+int pai_far_start_thread(void *(*run)(void *), void *arg)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -330,7 +339,7 @@ static int start_reader(struct stream *st)
 	(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	(void)sigfillset(&all); /* signals are the main thread's */
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&thread, &attr, read_stream, st);
+	r = pthread_create(&thread, &attr, run, arg);
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 	(void)pthread_attr_destroy(&attr);
 	return -r;
@@ -359,7 +368,7 @@ static int serve_calls(struct pai_far_server *s, int *ret_fd, struct pai_err *er
 	(void)pthread_mutex_lock(&s->lock);
 	LIST_INSERT_HEAD(&s->streams, st, at);
 	(void)pthread_mutex_unlock(&s->lock);
-	r = start_reader(st);
+	r = pai_far_start_thread(read_stream, st);
 	if (r < 0) {
 		pai_far_stream_unref(st);
 		(void)close(ends[1]);
@@ -384,7 +393,9 @@ static int open_on_sandbox(struct pai_far_server *s, enum pai_channel_kind kind,
 	if (kind == PAI_CHANNEL_EXEC) {
 		return pai_sandbox_open_exec(sb, call, ret_fd, err);
 	}
-	return pai_err_set(err, PAI_E_UNSUPPORTED, "no channel of that kind");
+	return kind == PAI_CHANNEL_FILES
+		   ? pai_far_serve_files(s, sb, call, ret_fd, err)
+		   : pai_err_set(err, PAI_E_UNSUPPORTED, "no channel of that kind");
 }
 
 int pai_far_server_open(struct pai_far_server *s, enum pai_channel_kind kind, const char *sandbox,

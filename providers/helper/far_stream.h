@@ -58,14 +58,25 @@ struct stream {
 struct pai_far_server {
 	struct pai_provider *provider;
 	struct pai_pool *pool;
+	struct pai_pool *files_pool; /* for what waits there: locks above all */
 	pthread_mutex_t lock;
 	pthread_cond_t stream_gone;
 	LIST_HEAD(, stream) streams; /* lock */
+	LIST_HEAD(, files) files;    /* lock */
 };
 
 /* --- far_serve.c --- */
 
 void pai_far_stream_unref(struct stream *st);
+/* Detached, without signals; a negative errno. */
+int pai_far_start_thread(void *(*run)(void *), void *arg);
+
+/* --- far_files.c --- */
+
+struct files;
+int pai_far_serve_files(struct pai_far_server *s, struct pai_sandbox *sb,
+    const struct pai_call *call, int *ret_fd, struct pai_err *err);
+void pai_far_files_end_locked(struct pai_far_server *s);
 
 /* --- far_jobs.c --- */
 

@@ -9,6 +9,8 @@
 #   ok, not_ok, skip, check NAME CMD...    report
 #
 # PAI_LOCAL_OPTS, options that each mount of `local` gets too: workspace=helper, in line-*.sh.
+# PAI_OVER says which way paifs goes to the directory: local (default); ssh, on a host that is this
+# machine, as root, in ssh-*.sh.
 #
 # PAI_ON says what is mounted: paifs (default); plain, the same directory twice, and passthrough,
 # libfuse's example without caches, prove the scripts themselves.
@@ -19,6 +21,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 lib_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root_dir=$(cd "$lib_dir/../.." && pwd)
 PAI_ON=${PAI_ON:-paifs}
+PAI_OVER=${PAI_OVER:-local}
 PAI_BUILD=$(cd "$root_dir" && realpath "${PAI_BUILD:-build/debug}")
 PAI_LONG=${PAI_LONG:-0}
 own_tmp=
@@ -105,8 +108,14 @@ stop() {
 	fi
 	daemon_pid=
 }
+# The host's worker leaves when its daemon has.
+no_worker() { ! pgrep -f "^$PAI_TMP/sshd/home/.*pai-helper.* serve" >/dev/null; }
 clean_up() {
 	stop
+	if [ -e "$PAI_TMP/sshd/state" ]; then
+		wait_for 10 no_worker
+		python3 -B "$lib_dir/ssh_world.py" stop "$PAI_TMP/sshd"
+	fi
 	[ -z "$own_tmp" ] || rm -rf "$own_tmp"
 }
 trap clean_up EXIT
@@ -178,6 +187,31 @@ mount_provider() {
 	daemon "$@" && mkdir "$MNT" && cd "$MNT" || return 1
 	BOX=$MNT
 }
+# Sets over_provider, over_options and over_root (where the sandboxes lie), by the way that PAI_OVER
+# names; makes the host that it leads to.
+# shellcheck disable=SC2034 # over_root is for the script that sources this
+over() {
+	local SSH_CONFIG="" SSH_HOME=""
+	over_root=${XDG_STATE_HOME:-}/paifs/local
+	case $PAI_OVER in
+	local) over_provider=local over_options=host_commands ;;
+	ssh)
+		if [ ! -e "$PAI_TMP/sshd/state" ]; then
+			python3 -B "$lib_dir/ssh_world.py" start "$PAI_TMP/sshd" >"$PAI_TMP/sshd.env" || return 1
+		fi
+		# shellcheck disable=SC1091 # made above
+		. "$PAI_TMP/sshd.env"
+		# Links as local shows them: the suites were written for that.
+		over_root=$SSH_HOME/boxes
+		over_provider=ssh
+		over_options=host=box,root=boxes,line_grace=5,symlinks=raw,config=$SSH_CONFIG
+		;;
+	*)
+		echo "lib: PAI_OVER=$PAI_OVER: expected local or ssh" >&2
+		return 1
+		;;
+	esac
+}
 start() {
 	local IFS=,
 	TOP=$PAI_TMP/top BOX=${BOX:-$PAI_TMP/box}
@@ -189,7 +223,7 @@ start() {
 		passthrough "$BOX" "$TOP" cache=never,timeout=0,xattr,allow_other || return 1
 		;;
 	paifs)
-		daemon local host_commands "$@" || return 1
+		over && daemon "$over_provider" "$over_options" "$@" || return 1
 		session "$KEY" "$BOX" || return 1
 		;;
 	*)

@@ -12,7 +12,7 @@ rng = random.Random(1)
 wrong = {}
 KEY = "victim"
 PATH = f"{top}/{KEY}"
-ROOT = os.environ["XDG_STATE_HOME"] + "/paifs/local"
+ROOT = os.environ["PAI_RESET_ROOT"]
 GONE = (errno.ESTALE, errno.ENOENT)
 # What each kind of command may end as: (outcome, may it have been run again?).
 COMMANDS = {

@@ -22,6 +22,7 @@ mended_fsx() {
 program=$PAI_TEST_CACHE/fsx-0.3.2-mended/bin/fsx
 mended_fsx >&2 || { not_ok fsx "cargo can't build it"; exit 1; }
 ops=$(short_or_long 50000 1000000)
+[ "$PAI_OVER" = local ] || ops=$(short_or_long 10000 1000000) # four seeds share two processors
 cat >"$PAI_TMP/fsx.toml" <<-END
 	[weights]
 	close_open = 1

@@ -8,12 +8,13 @@
 begin reset
 [ "$PAI_ON" = paifs ] || { skip reset "only our own mount has sandboxes"; exit 0; }
 start || { not_ok reset "no mount"; exit 1; }
-"$PAI_BUILD/paifs" local --no-mount -f -n other -o host_commands >"$PAI_TMP/other.log" 2>&1 &
+"$PAI_BUILD/paifs" "$over_provider" --no-mount -f -n other -o "$over_options" \
+	>"$PAI_TMP/other.log" 2>&1 &
 other=$!
 trap 'kill $other; wait $other 2>/dev/null; clean_up' EXIT
 wait_for 10 test -S "$XDG_RUNTIME_DIR/paifs/other.sock" || { cat "$PAI_TMP/other.log"; exit 1; }
 cd /
-timeout "$(short_or_long 200 1100)" python3 "$lib_dir/reset.py" "$TOP" "$PAI_BUILD" "$(short_or_long 200 1000)"
+PAI_RESET_ROOT=$over_root timeout "$(short_or_long 200 1100)" python3 "$lib_dir/reset.py" "$TOP" "$PAI_BUILD" "$(short_or_long 200 1000)"
 status=$?
 [ $status = 0 ] || [ $status = 1 ] || not_ok reset "exit $status"
 [ $status = 0 ] || failed=1
