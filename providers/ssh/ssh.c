@@ -26,6 +26,8 @@
 #define THREADS 2 /* of the link: one transport at a time */
 #define QUEUED 16
 #define OPEN_LOOK_MS 5
+#define LEAVE_MS 2500 /* past what the link takes for its last words */
+#define LEAVE_LOOK_MS 2
 #define GRACE_S_MAX 86400
 #define WORDS_MS 1000  /* for why a relay that has ended did so */
 #define EARLY_MS 20000 /* a first try, when the provider is opened */
@@ -69,11 +71,17 @@ static void drop(void *arg)
 	free(s);
 }
 
+/* The link says goodbye in the background: a process that ends now would leave the host's worker to
+ * wait for it until the grace is over. */
 static void ssh_free(void *arg)
 {
 	struct ssh *s = arg;
+	const struct pai_call within = {.deadline_ms = pai_deadline_in(LEAVE_MS)};
 
 	pai_link_unref(s->link);
+	while (atomic_load(&s->refs) > 1 &&
+	       pai_call_sleep(&within, pai_deadline_in(LEAVE_LOOK_MS), PAI_ERR_IGNORED()) == 0) {
+	}
 	drop(s);
 }
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from ssh_world import World, free_port, key  # noqa: E402
@@ -26,7 +27,7 @@ def report(name, wrong):
 
 
 def options(world, **more):
-    pairs = {"host": "box", "config": world.config, "root": "boxes", **more}
+    pairs = {"host": "box", "config": world.config, "root": "boxes", "line_grace": "3", **more}
     return ",".join(f"{k}={v}" for k, v in pairs.items())
 
 
@@ -139,6 +140,16 @@ def variants(user):
         world.stop()
 
 
+def workers_gone():
+    """Each leaves a second after its last link."""
+    for _ in range(100):
+        if subprocess.run(["pgrep", "-f", f"^{TMP}/.*pai-helper.* serve"], check=False,
+                          stdout=subprocess.DEVNULL).returncode:
+            return ""
+        time.sleep(0.1)
+    return "there are workers left"
+
+
 def main():
     user = "tester" if os.geteuid() == 0 else None
     world = World(os.path.join(TMP, "plain"), user=user or "").start()
@@ -147,6 +158,7 @@ def main():
     changed_key(world)
     world.stop()
     variants(user or "")
+    report("every worker leaves", workers_gone())
     if not os.environ.get("PAI_TMP"):
         shutil.rmtree(TMP)
     return 1 if failures else 0
