@@ -17,6 +17,7 @@
 
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
+#include "providers/base/path.h"
 #include "providers/base/pool.h"
 #include "providers/helper/far.h"
 #include "providers/helper/link.h"
@@ -267,6 +268,23 @@ static int take_text(
 	return text && !*ret ? pai_err_no_memory(err) : 0;
 }
 
+/* ssh runs in the root directory: a path is made absolute here. */
+static int take_path(
+    const struct pai_strmap *options, const char *name, char **ret, struct pai_err *err)
+{
+	pai_auto_free char *given = NULL;
+	pai_auto_free char *cwd = NULL;
+	int r = take_text(options, name, &given, err);
+
+	if (r < 0 || !given || given[0] == '/') {
+		*ret = PAI_TAKE(given);
+		return r;
+	}
+	cwd = getcwd(NULL, 0);
+	*ret = cwd ? pai_path_join(cwd, given) : NULL;
+	return *ret ? 0 : pai_err_sys(err, "%s=%s", name, given);
+}
+
 static int take_port(const struct pai_strmap *options, char **ret, struct pai_err *err)
 {
 	int r = take_text(options, "port", ret, err);
@@ -325,8 +343,8 @@ static int take_options(const struct pai_strmap *options, struct ssh *s, struct 
 	int r = take_host(options, s, err);
 
 	r = r < 0 ? r : take_port(options, &s->port, err);
-	r = r < 0 ? r : take_text(options, "config", &s->config, err);
-	r = r < 0 ? r : take_text(options, "identity", &s->identity, err);
+	r = r < 0 ? r : take_path(options, "config", &s->config, err);
+	r = r < 0 ? r : take_path(options, "identity", &s->identity, err);
 	r = r < 0 ? r : take_text(options, "root", &s->root, err);
 	r = r < 0 ? r : take_grace(options, s, err);
 	r = r < 0 ? r : take_transport(options, s, err);

@@ -59,10 +59,10 @@ def refused(name, given, says, status=1, env=None):
     report(name, wrong)
 
 
-def works(name, world, **more):
+def works(name, world, cwd=None, **more):
     done = subprocess.run([f"{BUILD}/pai-conformance", "--suite", "provider", "--filter",
                            "commands/[sm]*", "-o", options(world, **more), "ssh"],
-                          capture_output=True, text=True, timeout=120, check=False)
+                          cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     report(name, "" if done.returncode == 0 else done.stdout + done.stderr)
 
 
@@ -154,6 +154,8 @@ def main():
     user = "tester" if os.geteuid() == 0 else None
     world = World(os.path.join(TMP, "plain"), user=user or "").start()
     works("plain", world)
+    works("paths-from-where-one-stands", world, cwd=TMP, config="plain/ssh_config",
+          identity="plain/user_key")
     mistakes(world)
     changed_key(world)
     world.stop()
