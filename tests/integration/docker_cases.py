@@ -210,14 +210,15 @@ def engine_killed(d):
 
 
 def daemon_killed(d):
-    code, *_ = run(d, "sh", "-c", "echo here > j")
+    code, _, _, before = run(d, "sh", "-c", "echo here > j")
     d.proc.kill()
     d.proc.wait()
     subprocess.run(["umount", "-l", d.top], check=False, timeout=20)
     d.start()
     code, out, err, status = run(d, "cat", "j")
-    return None if (code, out) == (0, "here\n") and not status["environmentReset"] else \
-        f"{code} {out} {err} {status}"
+    # That the last environment was new may be told again: who was told it has died.
+    return None if (code, out) == (0, "here\n") and status["generation"] == before["generation"] and \
+        status["sandboxId"] == before["sandboxId"] else f"{code} {out} {err} {status} {before}"
 
 
 def killed_leaves_nothing(d):

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """docker_world: a Docker engine of a test's own, and an image for it without a registry.
 
     with Engine() as e:         # e.socket, e.image, e.ask(method, path, body), e.options
