@@ -17,7 +17,7 @@
 #define PUSH_FLAGS 0x3fu
 #define PUSH_NAMED 1u
 #define PUSH_EXISTS 2u
-#define KNOWN_BYTES_MIN 17u /* of one entry of a COMPARE */
+#define KNOWN_BYTES_MIN 25u /* of one entry of a COMPARE */
 
 /* --- the opening --- */
 
@@ -222,6 +222,7 @@ static void put_known(struct pai_ws_writer *w, const struct pai_ws_req *req)
 		put_name(w, e->name);
 		pai_ws_w64(w, (uint64_t)e->attr.ctime_ns);
 		pai_ws_w32(w, e->attr.flags);
+		pai_ws_w64(w, e->cookie ? e->cookie : pai_ws_attr_stamp(&e->attr));
 	}
 }
 
@@ -444,7 +445,8 @@ static void get_known(struct pai_reader *in, struct pai_ws_request *r)
 
 		e[i].attr.ctime_ns = (int64_t)pai_get_u64(in);
 		e[i].attr.flags = pai_get_u32(in);
-		if (in->bad || !pai_ws_name_is_sane(v.data, v.len)) {
+		e[i].cookie = pai_get_u64(in);
+		if (in->bad || !e[i].cookie || !pai_ws_name_is_sane(v.data, v.len)) {
 			in->bad = true;
 			return;
 		}

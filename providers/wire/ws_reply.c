@@ -7,6 +7,7 @@
 
 #define ERRNO_NAME_MAX 32
 #define REPLY_FLAGS ((unsigned)PAI_WS_REPLY_GONE)
+#define KNOWN_SAME 2u       /* as its stamp was: nothing follows */
 #define OPEN_FLAGS 3u       /* enum pai_ws_open_flags */
 #define ENTRY_BYTES_MIN 15u /* name's length and a byte, cookie, type, whether there is an attr */
 #define ENTRY_BYTES_MAX (PAI_WS_NAME_BYTES + 14u + sizeof(struct pai_ws_attr))
@@ -66,8 +67,10 @@ static void put_known(struct pai_ws_writer *w, const struct pai_ws_req *req)
 	for (size_t i = 0; i < req->in.known.count; i++) {
 		const struct pai_ws_entry *e = &req->in.known.entries[i];
 
-		pai_ws_w8(w, e->has_attr);
-		if (e->has_attr) {
+		bool is_same = e->has_attr && e->cookie && e->cookie == pai_ws_attr_stamp(&e->attr);
+
+		pai_ws_w8(w, is_same ? KNOWN_SAME : e->has_attr);
+		if (e->has_attr && !is_same) {
 			pai_ws_wattr(w, &e->attr);
 		}
 	}
@@ -258,8 +261,11 @@ static void get_known(struct pai_reader *in, const struct pai_ws_req *asked)
 	for (uint32_t i = 0; i < count && !in->bad; i++) {
 		struct pai_ws_entry *e = &asked->in.known.entries[i];
 
-		e->has_attr = pai_ws_gbool(in);
-		if (e->has_attr) {
+		uint8_t found = pai_get_u8(in);
+
+		e->has_attr = found > 0;
+		in->bad = in->bad || found > KNOWN_SAME;
+		if (found == 1) {
 			e->attr = pai_ws_gattr(in);
 			in->bad = in->bad || !e->attr.mode;
 		}

@@ -131,7 +131,7 @@ enum pai_ws_open_flags {
 };
 struct pai_ws_entry {
 	const char *name; /* into the request's own memory, valid until pai_ws_req_fini() */
-	uint64_t cookie;  /* what continues after this entry */
+	uint64_t cookie;  /* what continues after this entry; in in.known: 0, the codec's */
 	bool has_attr;    /* false: it went away in between, in.list.names_only, or is_skipped */
 	bool is_skipped;  /* as in.list.skips wished */
 	uint8_t d_type;

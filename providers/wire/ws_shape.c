@@ -162,6 +162,34 @@ void pai_ws_wlock(struct pai_ws_writer *w, const struct pai_ws_req *req)
 	pai_ws_w32(w, req->in.lock.pid);
 }
 
+static uint64_t stamp_add(uint64_t h, uint64_t v, int bytes)
+{
+	for (int i = 0; i < bytes; i++) {
+		h = (h ^ (v >> (8 * i) & 0xff)) * 1099511628211u;
+	}
+	return h;
+}
+
+uint64_t pai_ws_attr_stamp(const struct pai_ws_attr *a)
+{
+	const uint32_t words[] = {
+	    a->mode, a->nlink, a->uid, a->gid, a->rdev_major, a->rdev_minor, a->flags, a->blksize};
+	const uint64_t longs[] = {(uint64_t)a->size, (uint64_t)a->blocks, 0, (uint64_t)a->mtime_ns,
+	    (uint64_t)a->ctime_ns};
+	uint64_t h = 14695981039346656037u;
+
+	h = stamp_add(h, a->id.ino, 8);
+	h = stamp_add(h, a->id.btime_ns, 8);
+	h = stamp_add(h, a->id.dev, 8);
+	for (size_t i = 0; i < PAI_COUNT(words); i++) {
+		h = stamp_add(h, words[i], 4);
+	}
+	for (size_t i = 0; i < PAI_COUNT(longs); i++) {
+		h = stamp_add(h, longs[i], 8);
+	}
+	return h ? h : 1;
+}
+
 /* --- reading --- */
 
 uint8_t pai_ws_gbool(struct pai_reader *in)

@@ -76,6 +76,9 @@ uint8_t pai_ws_gbool(struct pai_reader *in);
 int64_t pai_ws_gsize(struct pai_reader *in);
 uint32_t pai_ws_gbits(struct pai_reader *in, uint32_t allowed);
 void pai_ws_glock(struct pai_reader *in, struct pai_ws_req *req);
+/* What tells two states of a file apart, its access time aside: FNV-1a of its bytes on the wire,
+ * and never 0. In a COMPARE it lies in the entry's cookie. */
+uint64_t pai_ws_attr_stamp(const struct pai_ws_attr *a);
 /* Of one entry of a directory. */
 bool pai_ws_name_is_sane(const char *name, size_t len);
 

@@ -46,7 +46,8 @@ static void reply(struct pai_buf *out, struct pai_view p)
 	}
 	assert(req.error == error);
 	assert(req.out.count <= ASKED_ENTRIES && req.out.len <= PAI_WS_VALUE_BYTES);
-	if (error == 0) {
+	/* What a COMPARE says is as it was depends on what was known. */
+	if (error == 0 && req.op != PAI_WS_COMPARE) {
 		int r = pai_ws_put_reply(out, 1, &req, flags);
 
 		assert(r == 0);

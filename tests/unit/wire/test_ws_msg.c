@@ -533,6 +533,34 @@ Test(ws_msg, a_compare_answers_for_each)
 	cr_assert_eq(taken(&made, &asked), -EPROTO);
 }
 
+Test(ws_msg, what_is_as_it_was_costs_a_byte)
+{
+	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(FRAME_CAP);
+	pai_auto_buf struct pai_buf back = PAI_BUF_INIT(FRAME_CAP);
+	struct pai_ws_entry mine[2] = {
+	    {.name = "a", .attr = attr_a}, {.name = "b", .attr = attr_a}};
+	struct pai_ws_req asked = {
+	    .op = PAI_WS_COMPARE, .at = {.path = ""}, .in.known = {.entries = mine, .count = 2}};
+	struct pai_ws_request got;
+	uint32_t flags;
+
+	cr_assert_eq(pai_ws_put_request(&out, 1, &asked), 0);
+	cr_assert_eq(pai_ws_get_request(payload_of(&out), &got), 0);
+	for (size_t i = 0; i < 2; i++) {
+		got.req.in.known.entries[i].has_attr = true;
+		got.req.in.known.entries[i].attr = attr_a;
+	}
+	got.req.in.known.entries[0].attr.atime_ns = 99;
+	got.req.in.known.entries[1].attr.size = 6;
+	cr_assert_eq(pai_ws_put_reply(&back, 1, &got.req, 0), 0);
+	cr_assert_eq(back.len, PAI_FRAME_HEADER + 6 + 4 + 1 + 1 + sizeof(attr_a));
+	cr_assert_eq(pai_ws_get_reply(payload_of(&back), &asked, &flags), 0);
+	cr_assert(mine[0].has_attr && mine[1].has_attr);
+	cr_assert_eq(mine[0].attr.size, 5);
+	cr_assert_eq(mine[1].attr.size, 6);
+	pai_ws_request_fini(&got);
+}
+
 Test(ws_msg, a_long_listing_is_cut_and_goes_on)
 {
 	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(FRAME_CAP);
