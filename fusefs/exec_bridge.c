@@ -14,7 +14,7 @@
  *
  * Retry: before the start was acknowledged; after it only when the sandbox is proven gone, no
  * output was delivered, no stdin byte was sent (who sends can't know that it was not taken) and
- * there is no terminal.
+ * there is no terminal and no stream to a port.
  */
 #include <errno.h>
 #include <signal.h>
@@ -81,7 +81,10 @@ static void ledger_job(void *arg)
 static void finish(struct pai_bridge *b)
 {
 	struct pai_control *c = b->control;
-	bool is_queued = b->env && pai_bridge_queue_ledger(b);
+	/* A stream is no command, and a browser's hundreds would push the commands out of the log.
+	 */
+	bool is_queued =
+	    b->env && !(b->start.flags & PAI_START_CONNECT) && pai_bridge_queue_ledger(b);
 
 	pai_bridge_send_status(b);
 	if (!b->client_is_gone) {
@@ -294,6 +297,17 @@ static void on_output(void *arg, uint8_t stream, const char *data, size_t len)
 	    b->conn, b->id, stream == PAI_STDOUT ? PAI_MSG_STDOUT : PAI_MSG_STDERR, data, len);
 }
 
+/* Behind the output, from the same thread. */
+static void on_stdout_ended(void *arg)
+{
+	struct pai_bridge *b = arg;
+	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(PAI_FRAME_HEADER);
+
+	if (!b->discard_output && pai_exec_put_empty(&frame, b->id, PAI_MSG_STDOUT_EOF) == 0) {
+		pai_conn_send(b->conn, &frame);
+	}
+}
+
 static void on_stdin_credit(void *arg, uint32_t bytes)
 {
 	struct pai_bridge *b = arg;
@@ -351,6 +365,7 @@ static void on_lost(void *arg, const struct pai_err *err)
 static const struct pai_exec_events line_events = {
     .started = on_started,
     .output = on_output,
+    .stdout_ended = on_stdout_ended,
     .stdin_credit = on_stdin_credit,
     .stdin_taken = on_stdin_taken,
     .failed = on_failed,
@@ -416,8 +431,9 @@ static bool may_retry(const struct pai_bridge *b)
 	    b->control->is_closing) {
 		return false;
 	}
-	return !b->started || (!b->stdin_sent && !(b->start.flags & PAI_START_PTY) &&
-				  b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] == 0);
+	return !b->started ||
+	       (!b->stdin_sent && !(b->start.flags & (PAI_START_PTY | PAI_START_CONNECT)) &&
+		   b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] == 0);
 }
 
 static void ended_lost(struct pai_bridge *b)

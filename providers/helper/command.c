@@ -62,6 +62,7 @@ struct command {
 	struct pai_loop_io *report_io;
 	struct pai_loop_timer *timer; /* the timeout, then a kill's confirmation, then the drain */
 	bool drain_over;
+	bool out_ends;        /* to be said, once stdout has been read: STDOUT_EOF */
 	uint64_t output_left; /* of max_output_bytes */
 	struct output out[2];
 	int stdin_fd;
@@ -371,6 +372,16 @@ static ssize_t output_move(struct output *o)
 	return n;
 }
 
+/* Of a stream: once all has been read, and the end is the other end's, not its process's. */
+static void say_stdout_ended(struct command *c)
+{
+	if (c->out_ends && c->out[0].fd < 0 && c->line && c->state == RUNNING) {
+		c->out_ends = false;
+		pai_helper_line_flush(c->line,
+		    pai_exec_put_empty(pai_helper_line_out(c->line), c->id, PAI_MSG_STDOUT_EOF));
+	}
+}
+
 static void on_output(void *arg, uint32_t events)
 {
 	struct output *o = arg;
@@ -384,6 +395,7 @@ static void on_output(void *arg, uint32_t events)
 	}
 	if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR)) {
 		output_close(o); /* a terminal's end is EIO */
+		say_stdout_ended(c);
 	}
 	output_arm(o);
 	if (c->state == DRAINING) {
@@ -532,6 +544,9 @@ static void on_report(void *arg, uint32_t events)
 	while ((n = read(c->report_fd, &r, sizeof(r))) == (ssize_t)sizeof(r)) {
 		if (r.kind == PAI_KEEPER_STARTED) {
 			started(c, r.a);
+		} else if (r.kind == PAI_KEEPER_OUT_ENDS) {
+			c->out_ends = true;
+			say_stdout_ended(c);
 		} else if (r.kind == PAI_KEEPER_FAILED) {
 			failed(c, (enum pai_exec_fail_phase)r.a, r.b);
 			return;

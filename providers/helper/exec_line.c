@@ -140,6 +140,7 @@ static int await_ready(struct wire_line *l, const struct pai_call *call, struct 
 	    ready.version != PAI_LINE_VERSION) {
 		return pai_err_set(err, PAI_E_PROTOCOL, "not a supervisor of this version");
 	}
+	l->features = ready.features;
 	pai_buf_consume(&l->in, at);
 	return 0;
 }
@@ -311,6 +312,12 @@ static int wire_start(struct pai_exec_line *base, const struct pai_exec_start *s
 
 	if (!c) {
 		return pai_err_no_memory(err);
+	}
+	c->is_stream = start->flags & PAI_START_CONNECT;
+	if (c->is_stream && !(l->features & PAI_LINE_CONNECT)) {
+		free(c);
+		return pai_err_set(err, PAI_E_UNSUPPORTED,
+		    "the supervisor in the sandbox is older than ways to its ports");
 	}
 	c->base.ops = &wire_ops;
 	c->line = l;

@@ -24,6 +24,9 @@ struct pai_exec_events {
 	 * elsewhere. */
 	void (*started)(void *arg, uint32_t pid, uint32_t stdin_credit);
 	void (*output)(void *arg, uint8_t stream, const char *data, size_t len);
+	/* CONNECT: the other end has closed its direction, no output comes any more. NULL is fine.
+	 */
+	void (*stdout_ended)(void *arg);
 	void (*stdin_credit)(void *arg, uint32_t bytes);
 	void (*stdin_taken)(void *arg, uint64_t bytes);
 	/* Did not start. `err->msg` is for people; phase decides 126/127. */
@@ -40,9 +43,9 @@ struct pai_exec_events {
 int pai_exec_line_new(int take_fd, const char *who, uint64_t epoch, const struct pai_call *call,
     struct pai_exec_line **ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* The portable form: each start is one run() on a thread of `pool`; stdin is spooled to its end
- * before the start; -t, DETACH (UNSUPPORTED) and signals but KILL (ignored) are refused. `sb` is
- * borrowed until `freed` (NULL is fine) is called: after the last reference, the last event of
- * every command and the last job, from the thread of either. */
+ * before the start; -t, DETACH, CONNECT (UNSUPPORTED) and signals but KILL (ignored) are refused.
+ * `sb` is borrowed until `freed` (NULL is fine) is called: after the last reference, the last event
+ * of every command and the last job, from the thread of either. */
 int pai_exec_line_portable_new(struct pai_sandbox *sb, struct pai_pool *pool,
     void (*freed)(void *arg), void *freed_arg, struct pai_exec_line **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
@@ -61,7 +64,8 @@ void pai_exec_line_unref(
 void pai_exec_line_revoke(struct pai_exec_line *l);
 bool pai_exec_line_alive(const struct pai_exec_line *l);
 
-/* `events` and `arg` live until the last event. The start is sent, not acknowledged, when this
+/* UNSUPPORTED: CONNECT, to a supervisor of before it.
+ * `events` and `arg` live until the last event. The start is sent, not acknowledged, when this
  * returns; *ret is set before the first event comes. After a failure there is no event. */
 int pai_exec_start(struct pai_exec_line *l, const struct pai_exec_start *start,
     const struct pai_exec_events *events, void *arg, struct pai_exec **ret,

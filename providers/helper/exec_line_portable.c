@@ -417,9 +417,11 @@ static int portable_start(struct pai_exec_line *base, const struct pai_exec_star
 	struct command *c;
 	int r;
 
-	if (start->flags & (PAI_START_PTY | PAI_START_DETACH)) {
+	if (start->flags & (PAI_START_PTY | PAI_START_DETACH | PAI_START_CONNECT)) {
 		return pai_err_set(err, PAI_E_UNSUPPORTED, "no %s without a helper in the sandbox",
-		    start->flags & PAI_START_PTY ? "terminal" : "detached command");
+		    start->flags & PAI_START_PTY      ? "terminal"
+		    : start->flags & PAI_START_DETACH ? "detached command"
+						      : "way to a port");
 	}
 	c = command_new(l, start);
 	if (!c) {

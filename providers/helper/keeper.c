@@ -24,6 +24,7 @@
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
 #include "providers/base/path.h"
+#include "providers/helper/tunnel.h"
 
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 #define PIPE_BYTES (1 << 20) /* fewer wake-ups for a command that writes much; best effort */
@@ -456,6 +457,36 @@ static int take_descriptors(const int stdio[3], int report_fd)
 	return close_range(REPORT_FD + 1, ~0u, 0) < 0 ? -errno : 0;
 }
 
+static void report_out_ends(void)
+{
+	report(PAI_KEEPER_OUT_ENDS, 0, 0);
+}
+
+/* Without a command: the keeper is the stream's process itself, so that a connection costs one. */
+static _Noreturn void keep_stream(const struct pai_exec_start *start)
+{
+	struct pai_tunnel t = {
+	    .in_fd = STDIN_FILENO,
+	    .out_fd = STDOUT_FILENO,
+	    .out_ends = report_out_ends,
+	};
+	int code;
+	int r;
+
+	(void)prctl(PR_SET_NAME, "pai-port");
+	(void)setpgid(0, 0); /* what is killed by its group is this process alone */
+	(void)close(STDERR_FILENO);
+	r = pai_tunnel_open(&t, start->argv[1]);
+	if (r < 0) {
+		report(PAI_KEEPER_FAILED, r == -EINVAL ? PAI_FAIL_REFUSED : PAI_FAIL_EXEC, -r);
+		_exit(0);
+	}
+	report(PAI_KEEPER_STARTED, getpid(), 0);
+	code = pai_tunnel_run(&t); /* closes the pipes: they have ended when the exit is heard */
+	report(PAI_KEEPER_EXIT, code << 8, 0); /* as wait() would have it */
+	_exit(0);
+}
+
 static _Noreturn void run_keeper(const struct pai_keeper_config *config,
     const struct pai_exec_start *start, const int stdio[3], int report_fd)
 {
@@ -466,6 +497,9 @@ static _Noreturn void run_keeper(const struct pai_keeper_config *config,
 	pid_t pid;
 	int r = take_descriptors(stdio, report_fd);
 
+	if (r == 0 && start->flags & PAI_START_CONNECT) {
+		keep_stream(start);
+	}
 	(void)prctl(PR_SET_NAME, "pai-keeper");
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	(void)sigemptyset(&wanted);
@@ -552,7 +586,7 @@ static int open_ends(const struct pai_exec_start *start, struct ends *e)
 		return r;
 	}
 	(void)fcntl(e->ours[1], F_SETPIPE_SZ, PIPE_BYTES);
-	if (start->flags & PAI_START_MERGED) {
+	if (start->flags & (PAI_START_MERGED | PAI_START_CONNECT)) {
 		e->theirs[2] = fcntl(e->theirs[1], F_DUPFD_CLOEXEC, 0);
 		return e->theirs[2] < 0 ? -errno : 0;
 	}

@@ -6,6 +6,8 @@
  *
  *   supervisor -- fork --> keeper -- clone, setsid, exec --> command
  *
+ * Of a stream to a port (CONNECT) there is no command: the keeper itself is the stream (tunnel.h).
+ *
  * It reports on a pipe: STARTED or FAILED, then EXIT, and ends. SIGTERM means: kill everything
  * below, reap it all, then report. It gets SIGTERM also when the supervisor dies.
  */
@@ -21,10 +23,11 @@
 #include "providers/wire/exec_msg.h"
 
 enum pai_keeper_report_kind {
-	PAI_KEEPER_STARTED, /* a: pid */
-	PAI_KEEPER_FAILED,  /* a: enum pai_exec_fail_phase, b: errno */
-	PAI_KEEPER_EXIT,    /* a: the command's wait status; b: 1 when a kill left something alive
-			     */
+	PAI_KEEPER_STARTED,  /* a: pid */
+	PAI_KEEPER_FAILED,   /* a: enum pai_exec_fail_phase, b: errno */
+	PAI_KEEPER_OUT_ENDS, /* of a stream: the end of its stdout is the other end's */
+	PAI_KEEPER_EXIT,     /* a: the command's wait status; b: 1 when a kill left something alive
+			      */
 };
 struct pai_keeper_report { /* one atomic write to the pipe */
 	int32_t kind, a, b;

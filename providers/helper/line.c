@@ -107,7 +107,10 @@ const char *pai_helper_line_who(const struct line *l)
 
 static void say_ready(struct line *l)
 {
-	struct pai_line_hello ready = {.version = PAI_LINE_VERSION};
+	struct pai_line_hello ready = {
+	    .version = PAI_LINE_VERSION,
+	    .features = PAI_LINE_CONNECT,
+	};
 
 	l->is_ready = true;
 	memcpy(ready.who, l->sv->incarnation, sizeof(ready.who));

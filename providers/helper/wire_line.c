@@ -279,6 +279,18 @@ static int take_stdin_taken(struct command *c, struct pai_view payload)
 	return r;
 }
 
+static int take_stdout_eof(struct command *c, struct pai_view payload)
+{
+	if (payload.len > 0 || !c->is_stream || !c->started || c->stdout_ended) {
+		return -EPROTO;
+	}
+	c->stdout_ended = true;
+	if (c->events->stdout_ended) {
+		c->events->stdout_ended(c->arg);
+	}
+	return 0;
+}
+
 static int take_small(struct wire_line *l, const struct pai_frame *f)
 {
 	struct command *c;
@@ -307,6 +319,9 @@ static int take_small(struct wire_line *l, const struct pai_frame *f)
 	case PAI_MSG_STDIN_TAKEN:
 		r = take_stdin_taken(c, f->payload);
 		break;
+	case PAI_MSG_STDOUT_EOF:
+		r = take_stdout_eof(c, f->payload);
+		break;
 	default:
 		r = -EPROTO;
 	}
@@ -327,7 +342,7 @@ static int begin_data(struct wire_line *l, const struct pai_frame *f, size_t len
 		c->window[stream] -= fits ? (uint32_t)len : 0;
 		(void)pthread_mutex_unlock(&l->lock);
 	}
-	if (!fits || !c->started || len > PAI_FRAME_DATA_MAX) {
+	if (!fits || !c->started || (c->stdout_ended && stream == 0) || len > PAI_FRAME_DATA_MAX) {
 		pai_wire_command_drop(c);
 		return -EPROTO;
 	}

@@ -28,6 +28,7 @@ struct command {
 	struct wire_line *line; /* a memory reference */
 	atomic_int refs;        /* the caller's handle, the table's */
 	uint32_t id;
+	bool is_stream; /* CONNECT */
 	const struct pai_exec_events *events;
 	void *arg;
 	/* line->lock */
@@ -38,6 +39,7 @@ struct command {
 	uint32_t consumed[2]; /* not granted again yet */
 	/* loop thread */
 	bool started;
+	bool stdout_ended;
 	uint64_t received[2];
 };
 LIST_HEAD(command_list, command);
@@ -53,6 +55,7 @@ struct wire_line {
 	bool dead, revoked, closing, out_armed;
 	bool listening; /* the tick is on its way, or set */
 	uint64_t silence_ms;
+	uint32_t features; /* READY's; never changes */
 	uint32_t next_id;
 	struct command_list commands;
 	struct pai_buf out;

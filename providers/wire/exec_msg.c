@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define START_FLAGS                                                                                \
-	((uint32_t)(PAI_START_PTY | PAI_START_DETACH | PAI_START_STDIN | PAI_START_MERGED))
+	((uint32_t)(PAI_START_PTY | PAI_START_DETACH | PAI_START_STDIN | PAI_START_MERGED |        \
+		    PAI_START_CONNECT))
 #define ERRNO_NAME_MAX 32
 #define MESSAGE_MAX 255
 #define STREAM_MAX 2
@@ -144,9 +145,18 @@ static char **get_strings(struct pai_reader *in, int *r)
 	return list;
 }
 
+static bool connect_makes_sense(const struct pai_exec_start *s)
+{
+	return s->flags == (PAI_START_CONNECT | PAI_START_STDIN) && s->argv[1] && !s->argv[2] &&
+	       strcmp(s->argv[0], "tcp") == 0;
+}
+
 static bool start_makes_sense(const struct pai_exec_start *s)
 {
 	if ((s->flags & ~START_FLAGS) || !s->argv || !s->argv[0] || !s->cwd || s->cwd[0] != '/') {
+		return false;
+	}
+	if ((s->flags & PAI_START_CONNECT) && !connect_makes_sense(s)) {
 		return false;
 	}
 	for (char **pair = s->env; *pair; pair++) {

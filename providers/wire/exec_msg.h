@@ -35,6 +35,7 @@ enum pai_exec_msg_type {
 	PAI_MSG_STDIN_TAKEN =
 	    0x1c, /* <- u64 bytes of stdin the command's pipe has taken so far; sent at least once
 		     before the first CREDIT of stream 0: what decides "no stdin byte was taken" */
+	PAI_MSG_STDOUT_EOF = 0x1d, /* <- empty: no STDOUT comes any more, CONNECT only */
 };
 
 enum pai_start_flags {
@@ -43,6 +44,8 @@ enum pai_start_flags {
 	PAI_START_STDIN = 1 << 2,  /* stdin will be sent; else the command reads /dev/null */
 	PAI_START_MERGED =
 	    1 << 3, /* stdout and stderr are one open file: one stream (1), order kept */
+	PAI_START_CONNECT = 1 << 4, /* no program: a stream to a port of the sandbox's loopback.
+				       With STDIN alone; argv is "tcp" and the port */
 };
 #define PAI_START_ARGS_MAX 65536u
 #define PAI_EXEC_WINDOW                                                                            \
@@ -144,6 +147,8 @@ enum pai_line_msg_type {
 };
 #define PAI_LINE_MAGIC 0x4c494150u /* "PAIL" */
 #define PAI_LINE_VERSION 1
+/* READY's features: a supervisor that has not been told of them would end the line. */
+#define PAI_LINE_CONNECT 1u /* START may carry CONNECT */
 struct pai_line_hello {
 	uint16_t version;
 	uint32_t features;

@@ -1,6 +1,6 @@
 /*
  * A supervisor that says anything: the bytes are what it sends after READY to a line on which two
- * commands have been started. Each must get exactly one last event, whatever comes.
+ * commands have been started, and a stream. Each must get exactly one last event, whatever comes.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 struct command {
 	struct pai_exec *exec;
 	sem_t over;
-	int started, last;
+	int started, ended, last;
 	uint64_t bytes[2];
 };
 
@@ -36,8 +36,17 @@ static void on_output(void *arg, uint8_t stream, const char *data, size_t len)
 	struct command *c = arg;
 
 	assert(c->started && !c->last && (stream == 1 || stream == 2) && data && len > 0);
+	assert(!c->ended || stream == 2);
 	c->bytes[stream - 1] += len;
 	assert(c->bytes[stream - 1] <= PAI_EXEC_WINDOW); /* nothing is granted here */
+}
+
+static void on_stdout_ended(void *arg)
+{
+	struct command *c = arg;
+
+	assert(c->started && !c->last && !c->ended);
+	c->ended++;
 }
 
 static void on_stdin_credit(void *arg, uint32_t bytes)
@@ -88,6 +97,7 @@ static void on_lost(void *arg, const struct pai_err *err)
 static const struct pai_exec_events events = {
     .started = on_started,
     .output = on_output,
+    .stdout_ended = on_stdout_ended,
     .stdin_credit = on_stdin_credit,
     .stdin_taken = on_stdin_taken,
     .failed = on_failed,
@@ -95,12 +105,13 @@ static const struct pai_exec_events events = {
     .lost = on_lost,
 };
 
-static void start(struct pai_exec_line *l, struct command *c)
+static void start(struct pai_exec_line *l, uint32_t flags, struct command *c)
 {
-	char program[] = "x";
+	char program[] = "tcp";
+	char port[] = "80";
 	char cwd[] = "/";
-	char *argv[] = {program, NULL};
-	struct pai_exec_start s = {.flags = PAI_START_STDIN, .argv = argv, .cwd = cwd};
+	char *argv[] = {program, port, NULL};
+	struct pai_exec_start s = {.flags = flags, .argv = argv, .cwd = cwd};
 	int r;
 
 	(void)sem_init(&c->over, 0, 0);
@@ -120,9 +131,10 @@ static void await(struct command *c)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct pai_line_hello ready = {.version = PAI_LINE_VERSION, .who = "fuzz"};
+	struct pai_line_hello ready = {
+	    .version = PAI_LINE_VERSION, .features = PAI_LINE_CONNECT, .who = "fuzz"};
 	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(4096);
-	struct command commands[2] = {{.exec = NULL}, {.exec = NULL}};
+	struct command commands[3] = {{.exec = NULL}};
 	struct pai_exec_line *l = NULL;
 	int fds[2];
 	int r;
@@ -136,12 +148,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	assert(r == 0 && write(fds[1], out.data, out.len) == (ssize_t)out.len);
 	r = pai_exec_line_new(fds[0], "fuzz", 1, PAI_CALL_UNBOUNDED, &l, PAI_ERR_IGNORED());
 	assert(r == 0);
-	start(l, &commands[0]);
-	start(l, &commands[1]);
+	start(l, PAI_START_STDIN, &commands[0]);
+	start(l, PAI_START_STDIN, &commands[1]);
+	start(l, PAI_START_STDIN | PAI_START_CONNECT, &commands[2]);
 	(void)!write(fds[1], data, size);
 	(void)shutdown(fds[1], SHUT_WR);
 	await(&commands[0]);
 	await(&commands[1]);
+	await(&commands[2]);
+	assert(!commands[0].ended && !commands[1].ended);
 	pai_exec_line_unref(l);
 	(void)close(fds[1]);
 	return 0;

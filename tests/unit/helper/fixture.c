@@ -139,6 +139,15 @@ static void on_output(void *arg, uint8_t stream, const char *data, size_t len)
 	}
 }
 
+static void on_stdout_ended(void *arg)
+{
+	struct seen *s = arg;
+
+	(void)pthread_mutex_lock(&s->lock);
+	s->stdout_ended = true;
+	changed(s);
+}
+
 static void on_stdin_credit(void *arg, uint32_t bytes)
 {
 	struct seen *s = arg;
@@ -195,6 +204,7 @@ static void on_lost(void *arg, const struct pai_err *err)
 static const struct pai_exec_events events = {
     .started = on_started,
     .output = on_output,
+    .stdout_ended = on_stdout_ended,
     .stdin_credit = on_stdin_credit,
     .stdin_taken = on_stdin_taken,
     .failed = on_failed,
@@ -260,6 +270,11 @@ void seen_wait_last(struct seen *s)
 void seen_wait_output(struct seen *s, int stream, size_t bytes)
 {
 	WAIT(s, s->out_len[stream - 1] >= bytes || s->last != NOTHING);
+}
+
+void seen_wait_stdout_ended(struct seen *s)
+{
+	WAIT(s, s->stdout_ended || s->last != NOTHING);
 }
 
 bool process_ends(long pid)

@@ -29,6 +29,7 @@ struct seen {
 	struct pai_exec *exec;
 	bool grants; /* credit back what comes */
 	bool started;
+	bool stdout_ended;
 	uint32_t pid;
 	uint32_t stdin_credit;
 	uint64_t stdin_taken;
@@ -44,6 +45,7 @@ void seen_start(struct seen *s, struct pai_exec_line *l, uint32_t flags, char *c
 void seen_start_with(struct seen *s, struct pai_exec_line *l, struct pai_exec_start *start);
 void seen_wait_started(struct seen *s);
 void seen_wait_last(struct seen *s);
+void seen_wait_stdout_ended(struct seen *s);
 void seen_wait_output(struct seen *s, int stream, size_t bytes);
 void seen_sh(struct seen *s, struct pai_exec_line *l, uint32_t flags, const char *script);
 /* Whether the process ends within two seconds. */

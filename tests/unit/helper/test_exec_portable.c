@@ -122,7 +122,8 @@ Test(exec_portable, kill_is_the_one_signal)
 
 Test(exec_portable, a_terminal_and_detach_are_refused)
 {
-	static const uint32_t flags[] = {PAI_START_PTY, PAI_START_DETACH};
+	static const uint32_t flags[] = {
+	    PAI_START_PTY, PAI_START_DETACH, PAI_START_CONNECT | PAI_START_STDIN};
 	char echo[] = "echo";
 	char cwd[] = "/workspace";
 	char *argv[] = {echo, NULL};

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -288,7 +289,7 @@ static int start_by_hand(
 Test(exec_msg, a_start_that_makes_no_sense_is_refused)
 {
 	cr_assert_eq(start_by_hand(0, 1, "ls", "/", "A=b"), 0);
-	cr_assert_eq(start_by_hand(1u << 4, 1, "ls", "/", "A=b"), -EPROTO, "unknown flag");
+	cr_assert_eq(start_by_hand(1u << 5, 1, "ls", "/", "A=b"), -EPROTO, "unknown flag");
 	cr_assert_eq(start_by_hand(0, 0, NULL, "/", "A=b"), -EPROTO, "no argv");
 	cr_assert_eq(start_by_hand(0, 1, "ls", "x", "A=b"), -EPROTO, "relative cwd");
 	cr_assert_eq(start_by_hand(0, 1, "ls", "", "A=b"), -EPROTO, "empty cwd");
@@ -296,6 +297,59 @@ Test(exec_msg, a_start_that_makes_no_sense_is_refused)
 	cr_assert_eq(start_by_hand(0, 1, "ls", "/", "Ab"), -EPROTO, "no equals sign");
 	cr_assert_eq(start_by_hand(0, UINT32_MAX, "ls", "/", "A=b"), -EPROTO, "count");
 	cr_assert_eq(start_by_hand(0, PAI_START_ARGS_MAX, "ls", "/", NULL), -EPROTO, "short");
+}
+
+/* What decodes is what was meant, whoever encodes what makes no sense. */
+static int stream_start(uint32_t flags, const char *const words[])
+{
+	static char room[4][16];
+	static char cwd[] = "/";
+	char *argv[5] = {NULL};
+	struct pai_exec_start s = {.flags = flags, .argv = argv, .cwd = cwd};
+	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(FRAME_CAP);
+
+	for (size_t i = 0; words[i]; i++) {
+		(void)snprintf(room[i], sizeof(room[i]), "%s", words[i]);
+		argv[i] = room[i];
+	}
+	cr_assert_eq(pai_exec_put_start(&out, 1, &s), 0);
+	return decode_start(
+	    (struct pai_view){out.data + PAI_FRAME_HEADER, out.len - PAI_FRAME_HEADER});
+}
+#define STREAM(flags, ...) stream_start(flags, (const char *const[]){__VA_ARGS__, NULL})
+
+Test(exec_msg, a_stream_has_stdin_a_kind_and_a_port_and_nothing_else)
+{
+	const uint32_t flags = PAI_START_CONNECT | PAI_START_STDIN;
+
+	cr_assert_eq(STREAM(flags, "tcp", "80"), 0);
+	cr_assert_eq(STREAM(PAI_START_CONNECT, "tcp", "80"), -EPROTO);
+	cr_assert_eq(STREAM(flags | PAI_START_PTY, "tcp", "80"), -EPROTO);
+	cr_assert_eq(STREAM(flags | PAI_START_DETACH, "tcp", "80"), -EPROTO);
+	cr_assert_eq(STREAM(flags | PAI_START_MERGED, "tcp", "80"), -EPROTO);
+	cr_assert_eq(STREAM(flags, "udp", "80"), -EPROTO);
+	cr_assert_eq(STREAM(flags, "tcp"), -EPROTO);
+	cr_assert_eq(STREAM(flags, "tcp", "80", "81"), -EPROTO);
+}
+
+Test(exec_msg, the_documented_stream)
+{
+	static const char bytes[] = "\x14\0\0\0"
+				    "\x02\0\0\0"
+				    "\x03\0\0\0tcp"
+				    "\x02\0\0\0"
+				    "80"
+				    "\x01\0\0\0/"
+				    "\0\0\0\0"
+				    "\0\0\0\0\0\0\0\0"
+				    "\0\0\0\0\0\0\0\0"
+				    "\0\0\0\0";
+	struct pai_exec_start s = {0};
+
+	cr_assert_eq(pai_exec_get_start((struct pai_view){bytes, sizeof(bytes) - 1}, &s), 0);
+	cr_assert_eq(s.flags, PAI_START_CONNECT | PAI_START_STDIN);
+	cr_assert_str_eq(s.argv[1], "80");
+	pai_exec_start_fini(&s);
 }
 
 Test(exec_msg, a_start_that_is_too_big_leaves_the_buffer_as_it_was)
