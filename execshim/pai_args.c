@@ -14,6 +14,7 @@ enum {
 	OPT_BEFORE,
 	OPT_ALL,
 	OPT_OFF,
+	OPT_LISTEN,
 };
 static const struct option long_options[] = {
     {"name", required_argument, NULL, 'n'},
@@ -26,6 +27,7 @@ static const struct option long_options[] = {
     {"before", required_argument, NULL, OPT_BEFORE},
     {"all", no_argument, NULL, OPT_ALL},
     {"off", no_argument, NULL, OPT_OFF},
+    {"listen", required_argument, NULL, OPT_LISTEN},
     {NULL, 0, NULL, 0},
 };
 
@@ -83,6 +85,8 @@ static unsigned takes_of(int option)
 		return PAI_TAKES_PAGE;
 	case OPT_OFF:
 		return PAI_TAKES_OFF;
+	case OPT_LISTEN:
+		return PAI_TAKES_LISTEN;
 	default:
 		return 0;
 	}
@@ -127,6 +131,9 @@ static int take(struct pai_args *a, int option, struct pai_err *err)
 		return parse_count("--before", optarg, &a->before, err);
 	case OPT_ALL:
 		a->all = true;
+		return 0;
+	case OPT_LISTEN:
+		a->listen = optarg;
 		return 0;
 	default:
 		a->off = true;

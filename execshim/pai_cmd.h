@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "execshim/target.h"
+#include "providers/base/key.h"
 #include "providers/base/strmap.h"
 
 enum pai_cmd_takes {                /* beside -n, --json, --help */
@@ -19,11 +20,13 @@ enum pai_cmd_takes {                /* beside -n, --json, --help */
 	PAI_TAKES_PAGE = 1 << 3,    /* --limit N, --before ID, --all */
 	PAI_TAKES_OFF = 1 << 4,     /* --off */
 	PAI_TAKES_RAW = 1 << 5,     /* everything after the name is another program's */
+	PAI_TAKES_LISTEN = 1 << 6,  /* --listen [ADDRESS:]PORT */
 };
 struct pai_args {
 	const char *daemon;  /* -n */
 	const char *key;     /* -s, or NULL */
 	const char *sandbox; /* --sandbox */
+	const char *listen;  /* --listen */
 	struct pai_strmap options;
 	bool json, off, all, help;
 	int64_t limit, before; /* 0: not given */
@@ -50,6 +53,13 @@ void pai_args_fini(struct pai_args *a);
 /* "a=b,c=d": a backslash takes the next character as it is. */
 int pai_args_add_options(
     struct pai_strmap *options, const char *text, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* pai_commands.c: the session meant, by the one word, -s, or with `by_place` the place stood in. */
+int pai_cmd_need_session(const struct pai_args *a, bool by_place, char ret[PAI_KEY_MAX + 1],
+    struct pai_err *err) PAI_WARN_UNUSED;
+
+/* pai_port.c */
+int pai_cmd_port(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* pai_doctor.c */
 int pai_cmd_doctor(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;

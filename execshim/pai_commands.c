@@ -95,7 +95,7 @@ static int session_of(
 	return r;
 }
 
-static int need_session(
+int pai_cmd_need_session(
     const struct pai_args *a, bool by_place, char ret[PAI_KEY_MAX + 1], struct pai_err *err)
 {
 	int r = session_of(a, by_place, ret, err);
@@ -320,7 +320,7 @@ static int cmd_create(const struct pai_args *a, struct pai_err *err)
 	pai_auto_json struct pai_json *reply = NULL;
 	const char *id;
 	char key[PAI_KEY_MAX + 1];
-	int r = need_session(a, false, key, err);
+	int r = pai_cmd_need_session(a, false, key, err);
 
 	if (r < 0) {
 		return r;
@@ -356,7 +356,7 @@ static int named_session(
 {
 	struct call c = {.op = op, .timeout_ms = REMOTE_MS, .start = true};
 	char key[PAI_KEY_MAX + 1];
-	int r = need_session(a, by_place, key, err);
+	int r = pai_cmd_need_session(a, by_place, key, err);
 
 	if (r < 0) {
 		return r;
@@ -435,7 +435,7 @@ static int cmd_trust(const struct pai_args *a, struct pai_err *err)
 {
 	struct call c = {.op = "trust", .timeout_ms = LOCAL_MS, .start = true};
 	char key[PAI_KEY_MAX + 1];
-	int r = need_session(a, true, key, err);
+	int r = pai_cmd_need_session(a, true, key, err);
 
 	if (r < 0) {
 		return r;
@@ -609,6 +609,20 @@ const struct pai_cmd pai_cmd_table[] = {
 	"KEY defaults to the session you stand in, else all.\n"
 	"example: pai log thread-42 --limit 20\n",
 	PAI_TAKES_SESSION | PAI_TAKES_PAGE, 1, cmd_log},
+    {"port", "[KEY] PORT [--listen [ADDRESS:]PORT]",
+	"forward a local port to one that is open in a sandbox",
+	"Listens until it is ended (^C) and prints where: on 127.0.0.1, at the same port, or where "
+	"that "
+	"is\n"
+	"taken at a free one. --listen chooses; port 0 means a free one. Who is on this machine "
+	"can "
+	"connect,\n"
+	"with another ADDRESS also others. A sandbox without a network can be reached like any "
+	"other.\n"
+	"KEY defaults to the session you stand in; its sandbox is made or woken by the first "
+	"connection.\n"
+	"example: pai-exec --detach python3 -m http.server 8000 && pai port thread-42 8000\n",
+	PAI_TAKES_SESSION | PAI_TAKES_LISTEN, 2, pai_cmd_port},
     {"conformance", "PROVIDER|./libmine.so [OPTIONS]", "hold a provider to the contract",
 	"", /* pai-conformance has its own */
 	PAI_TAKES_RAW, SIZE_MAX, cmd_conformance},

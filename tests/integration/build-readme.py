@@ -16,7 +16,9 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 HOME = f"{TMP}/home"
 TOP = f"{HOME}/pai"
 # What a person would type into; the rest runs as it stands.
-BY_HAND = {"vim ": "echo kept > ", "pai-exec -t bash": "script -qec 'pai-exec -t bash -c exit' /dev/null"}
+BY_HAND = {"vim ": "echo kept > ",
+           "pai port ": "sh -c 'timeout 1 \"$@\"; test $? = 124' sh pai port ",
+           "pai-exec -t bash": "script -qec 'pai-exec -t bash -c exit' /dev/null"}
 MARK = "@@line"
 
 

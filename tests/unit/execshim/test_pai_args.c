@@ -45,6 +45,8 @@ Test(pai_args, a_command_takes_its_own_options_only)
 		const char *said;
 	} rows[] = {
 	    {{"ls", "--sandbox", "x"}, "unknown option '--sandbox'; expected: pai ls [KEY...]"},
+	    {{"ls", "--listen", "1"}, "unknown option '--listen'"},
+	    {{"port", "k", "1", "2"}, "one word too many: '2'"},
 	    {{"probe", "x"}, "one word too many: 'x'; expected: pai probe (see"},
 	    {{"reset", "a", "b"}, "one word too many: 'b'"},
 	    {{"kill", "--bogus"}, "unknown option '--bogus'"},
