@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "providers/base/auto.h"
@@ -420,6 +421,20 @@ static int add_time(struct pai_buf *out, int64_t ns, bool fraction)
 	    out, "%s%" PRIu64 ".%09" PRIu64, ns < 0 ? "-" : "", away / NS, away % NS);
 }
 
+/* "%y" and its like, as in UTC. */
+static int add_date(struct pai_buf *out, int64_t ns)
+{
+	const time_t s = ns / NS - (ns % NS < 0);
+	struct tm tm;
+
+	if (!gmtime_r(&s, &tm)) {
+		return -EINVAL;
+	}
+	return pai_buf_printf(out, "%04d-%02d-%02d %02d:%02d:%02d.%09" PRId64 " +0000",
+	    tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+	    ns - (int64_t)s * NS);
+}
+
 static int add_stat_field(
     struct pai_buf *out, char what, bool fraction, const char *name, const struct pai_tree_node *n)
 {
@@ -449,6 +464,14 @@ static int add_stat_field(
 		return pai_buf_printf(out, "%d", BLKSIZE);
 	case 'W':
 		return add_time(out, n->btime_ns, fraction);
+	case 'w':
+		return add_date(out, n->btime_ns);
+	case 'x':
+		return add_date(out, n->atime_ns);
+	case 'y':
+		return add_date(out, n->mtime_ns);
+	case 'z':
+		return add_date(out, n->ctime_ns);
 	case 'X':
 		return add_time(out, n->atime_ns, fraction);
 	case 'Y':
@@ -520,7 +543,7 @@ static int do_readlink(
 	struct opts o;
 	int r;
 
-	if (!parse_options(argv, "n", 1, &o, err)) {
+	if (!parse_options(argv, "nv", 1, &o, err)) {
 		return 2;
 	}
 	path = pai_shell_path(sh, o.rest[0]);

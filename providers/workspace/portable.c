@@ -5,7 +5,10 @@
  *
  * What can't be had this way answers EOPNOTSUPP: locks, watches, extended attributes, special
  * files, owners, and without a shell everything but reading and writing. An exclusive create, and a
- * rename without replacing, look first and then do: two that race both succeed.
+ * rename without replacing, look first and then do: two that race both succeed. Where stat knows no
+ * birth time (busybox), another file that got the number of a removed one is taken for it; where
+ * touch takes no fraction, times that are set are cut to seconds, as by a file system that has no
+ * finer ones.
  */
 #include "providers/workspace/portable.h"
 
@@ -15,7 +18,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "providers/base/clock.h"
 #include "providers/base/path.h"
 #include "providers/base/pool.h"
 
@@ -272,27 +274,37 @@ static int set_mode(struct pai_portable *p, const struct pai_ws_req *req, const 
 
 static int set_time(struct pai_portable *p, enum pai_recipe recipe, int64_t ns, const char *path)
 {
-	uint64_t away = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+	const uint64_t away = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+	const long long whole = ns / NS_PER_S - (ns % NS_PER_S < 0);
 	char text[40];
+	int error = EINVAL;
 
-	(void)snprintf(text, sizeof(text), "@%s%llu.%09llu", ns < 0 ? "-" : "",
-	    (unsigned long long)(away / NS_PER_S), (unsigned long long)(away % NS_PER_S));
-	return recipe_on(p, recipe, text, path);
+	if (ns % NS_PER_S) {
+		(void)snprintf(text, sizeof(text), "@%s%llu.%09llu", ns < 0 ? "-" : "",
+		    (unsigned long long)(away / NS_PER_S), (unsigned long long)(away % NS_PER_S));
+		error = recipe_on(p, recipe, text, path);
+	}
+	if (error == EINVAL) {
+		(void)snprintf(text, sizeof(text), "@%lld", whole);
+		error = recipe_on(p, recipe, text, path);
+	}
+	return error;
 }
 
 static int set_times(struct pai_portable *p, const struct pai_ws_req *req, const char *path)
 {
 	uint32_t v = req->in.set.valid;
-	int64_t now_ns = pai_clock_wall_ms() * 1000000;
 	int error = 0;
 
-	if (v & (PAI_WS_SET_ATIME | PAI_WS_SET_ATIME_NOW)) {
-		error = set_time(p, PAI_RECIPE_TOUCH_ACCESS,
-		    v & PAI_WS_SET_ATIME_NOW ? now_ns : req->in.set.atime_ns, path);
+	if (v & PAI_WS_SET_ATIME_NOW) {
+		error = recipe_on(p, PAI_RECIPE_TOUCH_ACCESS_NOW, path, NULL);
+	} else if (v & PAI_WS_SET_ATIME) {
+		error = set_time(p, PAI_RECIPE_TOUCH_ACCESS, req->in.set.atime_ns, path);
 	}
-	if (error == 0 && v & (PAI_WS_SET_MTIME | PAI_WS_SET_MTIME_NOW)) {
-		error = set_time(p, PAI_RECIPE_TOUCH_MODIFY,
-		    v & PAI_WS_SET_MTIME_NOW ? now_ns : req->in.set.mtime_ns, path);
+	if (error == 0 && v & PAI_WS_SET_MTIME_NOW) {
+		error = recipe_on(p, PAI_RECIPE_TOUCH_MODIFY_NOW, path, NULL);
+	} else if (error == 0 && v & PAI_WS_SET_MTIME) {
+		error = set_time(p, PAI_RECIPE_TOUCH_MODIFY, req->in.set.mtime_ns, path);
 	}
 	return error;
 }

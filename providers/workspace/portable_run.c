@@ -1,6 +1,7 @@
 /*
  * Calls of the contract, and recipes as one of them. A recipe's failure is told by the text that
- * ends its last line (recipes.h), which the C library's own table turns back into a number.
+ * ends its last line (recipes.h), which the C library's own table turns back into a number; where
+ * the program has words of its own, by those.
  */
 #include <errno.h>
 #include <string.h>
@@ -42,6 +43,7 @@ char *pai_portable_call_path(const char *rel)
 	return *rel ? pai_path_join(PAI_WORKSPACE, rel) : strdup(PAI_WORKSPACE);
 }
 
+/* -1: none's. */
 static int errno_of_text(const char *text, size_t len)
 {
 	for (int e = 1; e <= ERRNO_MAX; e++) {
@@ -51,12 +53,47 @@ static int errno_of_text(const char *text, size_t len)
 			return e;
 		}
 	}
+	return -1;
+}
+
+/* What GNU (G) and busybox (B) look up or refuse by themselves, and what the system call that is
+ * meant would say: a rename onto the same file is none. */
+static const struct {
+	enum pai_recipe recipe;
+	const char *begin, *end;
+	int error;
+} phrases[] = {
+    {PAI_RECIPE_MV, "mv: cannot overwrite directory ", "", EISDIR},      /* G */
+    {PAI_RECIPE_MV, "mv: cannot overwrite non-directory ", "", ENOTDIR}, /* G */
+    {PAI_RECIPE_MV, "mv: cannot move ", "", EINVAL},  /* G: "... to a subdirectory of itself, x" */
+    {PAI_RECIPE_MV, "mv: ", " are the same file", 0}, /* G */
+    {PAI_RECIPE_MV, "mv: ", " is a directory", EISDIR},             /* B */
+    {PAI_RECIPE_RM, "rm: ", " is a directory", EISDIR},             /* B */
+    {PAI_RECIPE_LN, "ln: ", " is a directory", EEXIST},             /* B */
+    {PAI_RECIPE_SYMLINK, "ln: ", " is a directory", EEXIST},        /* B */
+    {PAI_RECIPE_READLINK, "readlink: ", ": not a symlink", EINVAL}, /* B */
+    {PAI_RECIPE_TOUCH_ACCESS, "touch: invalid date ", "", EINVAL},  /* B */
+    {PAI_RECIPE_TOUCH_MODIFY, "touch: invalid date ", "", EINVAL},  /* B */
+};
+
+static int errno_of_phrase(enum pai_recipe recipe, const char *text, size_t len)
+{
+	for (size_t i = 0; i < PAI_COUNT(phrases); i++) {
+		size_t begin = strlen(phrases[i].begin), end = strlen(phrases[i].end);
+
+		if (phrases[i].recipe == recipe && len >= begin + end &&
+		    !memcmp(text, phrases[i].begin, begin) &&
+		    !memcmp(text + len - end, phrases[i].end, end)) {
+			return phrases[i].error;
+		}
+	}
 	return EIO;
 }
 
 /* "mkdir: cannot create directory 'x': File exists\n" */
-static int errno_of_stderr(const char *err, size_t len)
+static int errno_of_stderr(enum pai_recipe recipe, const char *err, size_t len)
 {
+	int error = -1;
 	const char *colon = NULL;
 
 	while (len > 0 && err[len - 1] == '\n') {
@@ -67,7 +104,10 @@ static int errno_of_stderr(const char *err, size_t len)
 			colon = err + i + 2;
 		}
 	}
-	return colon ? errno_of_text(colon, len - (size_t)(colon - err)) : EIO;
+	if (colon) {
+		error = errno_of_text(colon, len - (size_t)(colon - err));
+	}
+	return error < 0 ? errno_of_phrase(recipe, err, len) : error;
 }
 
 static int no_shell(struct pai_portable *p, const char *why)
@@ -97,15 +137,18 @@ static int run(struct pai_portable *p, const struct pai_run_input *input, enum p
 	if (ret_out) {
 		*ret_out = PAI_TAKE(result.out);
 	}
-	return result.exit_code ? errno_of_stderr(result.err ? result.err : "", result.err_len) : 0;
+	return result.exit_code
+		   ? errno_of_stderr(recipe, result.err ? result.err : "", result.err_len)
+		   : 0;
 }
 
 int pai_portable_recipe(struct pai_portable *p, enum pai_recipe recipe,
     const char *const operands[], size_t count, char **ret_out)
 {
 	pai_auto_buf struct pai_buf command = PAI_BUF_INIT(COMMAND_BYTES - 1);
-	struct pai_strmap_entry c_locale = {(char *)"LC_ALL", (char *)"C"};
-	const struct pai_strmap env = {&c_locale, 1};
+	struct pai_strmap_entry words[] = {
+	    {(char *)"LC_ALL", (char *)"C"}, {(char *)"TZ", (char *)"UTC0"}};
+	const struct pai_strmap env = {words, PAI_COUNT(words)};
 	struct pai_run_input input = {.env = &env, .max_output_bytes = OUTPUT_BYTES};
 	int r = pai_recipe_format(recipe, operands, count, &command);
 

@@ -16,7 +16,11 @@
 #include "providers/workspace/portable.h"
 
 #define BATCH_BYTES 60000 /* of operands in one command, well below what a shell takes */
-#define NS_PER_S 1000000000ull
+#define NS_PER_S 1000000000u
+#define YEAR_MAX 99999
+#define DAYS_CYCLE_YEARS 400
+#define DAYS_CYCLE 146097   /* days of that many years */
+#define DAYS_TO_1970 719468 /* from the first of March of the year 0 */
 
 /* --- parsing --- */
 
@@ -40,35 +44,113 @@ static uint64_t get_number(struct cursor *c, int base)
 	return v;
 }
 
-/* "-1.5": a sign, seconds, up to nine digits of a fraction. */
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* Two digits after the byte that is to be before them. */
+static unsigned get_two(struct cursor *c, char before)
+{
+	const char *at = c->at;
+
+	if (c->bad || at[0] != before || !is_digit(at[1]) || !is_digit(at[2])) {
+		c->bad = true;
+		return 0;
+	}
+	c->at += 3;
+	return (unsigned)(at[1] - '0') * 10 + (unsigned)(at[2] - '0');
+}
+
+/* ".5", up to nine digits; nothing there is 0. */
+static uint32_t get_fraction(struct cursor *c)
+{
+	uint32_t ns = 0, unit = NS_PER_S;
+
+	for (c->at += *c->at == '.'; is_digit(*c->at) && unit > 1; c->at++) {
+		unit /= 10;
+		ns += unit * (uint32_t)(*c->at - '0');
+	}
+	return ns;
+}
+
+/* " +0130", as seconds; nothing there is 0. */
+static int64_t get_zone(struct cursor *c)
+{
+	const char sign = c->at[0] == ' ' ? c->at[1] : '\0';
+	int64_t hours, minutes;
+
+	if (c->bad || (sign != '+' && sign != '-')) {
+		return 0;
+	}
+	c->at++;
+	hours = get_two(c, sign);
+	c->at--; /* nothing is between the two */
+	minutes = get_two(c, c->at[0]);
+	return (sign == '-' ? -60 : 60) * (hours * 60 + minutes);
+}
+
+/* Since 1970, in the calendar that goes on in both directions; years begin in March, so that the
+ * day which some have more is their last. */
+static int64_t days_of(int64_t year, unsigned month, unsigned day)
+{
+	const int64_t y = year - (month <= 2) + 1000 * DAYS_CYCLE_YEARS;
+	const int64_t cycle = y / DAYS_CYCLE_YEARS, rest = y % DAYS_CYCLE_YEARS;
+	const int64_t in_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+
+	return (cycle - 1000) * DAYS_CYCLE + rest * 365 + rest / 4 - rest / 100 + in_year -
+	       DAYS_TO_1970;
+}
+
+/* "-12-01 04:32:36", what comes after the year, as seconds. */
+static int64_t get_date(struct cursor *c, int64_t year)
+{
+	unsigned month = get_two(c, '-'), day = get_two(c, '-');
+	unsigned hour = get_two(c, ' '), minute = get_two(c, ':'), second = get_two(c, ':');
+
+	c->bad |= month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 ||
+		  second > 60;
+	return c->bad ? 0 : days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second;
+}
+
+/* A time as the recipe has it: a date, or seconds with a sign. */
 static int64_t get_time(struct cursor *c)
 {
-	bool is_negative = *c->at == '-' && c->at[1] != ' ';
-	uint64_t s, ns = 0, unit = NS_PER_S;
-	int64_t all_ns;
+	bool is_negative = *c->at == '-';
+	uint32_t ns;
+	uint64_t v;
+	int64_t s, all_ns;
 	char *end;
 
-	if (!c->bad && (*c->at == '-' || *c->at == '?') && c->at[1] == ' ') {
+	if (!c->bad && *c->at && strchr("-?w", *c->at) && c->at[1] == ' ') {
 		c->at += 2;
 		return 0; /* it has none */
 	}
 	c->at += is_negative;
 	errno = 0;
-	s = strtoull(c->at, &end, 10);
-	if (c->bad || errno || *c->at < '0' || *c->at > '9' || s > INT64_MAX) {
+	v = strtoull(c->at, &end, 10);
+	if (c->bad || errno || !is_digit(*c->at) || v > INT64_MAX) {
 		c->bad = true;
 		return 0;
 	}
-	for (end += *end == '.'; *end >= '0' && *end <= '9' && unit > 1; end++) {
-		unit /= 10;
-		ns += unit * (uint64_t)(*end - '0');
+	c->at = end;
+	s = (int64_t)v;
+	if (*end == '-') {
+		/* Far beyond what fits, it ends up at the end of what does. */
+		s = s < YEAR_MAX ? s : YEAR_MAX;
+		s = get_date(c, is_negative ? -s : s);
+		is_negative = false;
+		ns = get_fraction(c);
+		s -= get_zone(c);
+	} else {
+		ns = get_fraction(c);
 	}
-	if (*end != ' ') {
+	if (c->bad || *c->at != ' ') {
 		c->bad = true;
 		return 0;
 	}
-	c->at = end + 1;
-	all_ns = pai_clock_join((int64_t)s, (uint32_t)ns);
+	c->at++;
+	all_ns = pai_clock_join(s, ns);
 	return is_negative ? -all_ns : all_ns;
 }
 

@@ -5,22 +5,23 @@
 
 /*
  * -T (mv, ln) keeps a directory at the target from being moved into; touch -h and stat without -L
- * keep links from being followed. The times of stat are asked with nine digits: busybox ignores
- * that and prints whole seconds.
+ * keep links from being followed. The times of stat are asked as dates: busybox has the nanoseconds
+ * only there. readlink says nothing of its failure without -v.
  */
 const struct pai_recipe_text pai_recipes[PAI_RECIPE_COUNT] = {
-    [PAI_RECIPE_STAT] = {"stat",
-	"stat -c '%i %.9W %d %f %h %u %g %t %T %s %b %o %.9X %.9Y %.9Z %n' --", 0},
+    [PAI_RECIPE_STAT] = {"stat", "stat -c '%i %w %d %f %h %u %g %t %T %s %b %o %x %y %z %n' --", 0},
     [PAI_RECIPE_MKDIR] = {"mkdir", "mkdir -m", 2},
     [PAI_RECIPE_RMDIR] = {"rmdir", "rmdir --", 1},
     [PAI_RECIPE_RM] = {"rm", "rm -f --", 1},
     [PAI_RECIPE_MV] = {"mv", "mv -f -T --", 2},
     [PAI_RECIPE_LN] = {"ln", "ln -T --", 2},
     [PAI_RECIPE_SYMLINK] = {"symlink", "ln -s -T --", 2},
-    [PAI_RECIPE_READLINK] = {"readlink", "readlink -n --", 1},
+    [PAI_RECIPE_READLINK] = {"readlink", "readlink -n -v --", 1},
     [PAI_RECIPE_CHMOD] = {"chmod", "chmod", 2},
     [PAI_RECIPE_TOUCH_ACCESS] = {"touch-access", "touch -c -h -a -d", 2},
     [PAI_RECIPE_TOUCH_MODIFY] = {"touch-modify", "touch -c -h -m -d", 2},
+    [PAI_RECIPE_TOUCH_ACCESS_NOW] = {"touch-access-now", "touch -c -h -a --", 1},
+    [PAI_RECIPE_TOUCH_MODIFY_NOW] = {"touch-modify-now", "touch -c -h -m --", 1},
     [PAI_RECIPE_TRUNCATE] = {"truncate", "truncate -c -s", 2},
 };
 

@@ -37,6 +37,7 @@ static int box_run(struct pai_sandbox *sb, const struct pai_run_input *input,
 	struct host_box *b = box_of(sb);
 	pai_auto_file FILE *out = tmpfile();
 	pai_auto_file FILE *errs = tmpfile();
+	pai_auto_free char *shell = NULL;
 	int status;
 	pid_t pid;
 
@@ -47,13 +48,21 @@ static int box_run(struct pai_sandbox *sb, const struct pai_run_input *input,
 	if (b->refuses_commands) {
 		return pai_err_set(err, PAI_E_POLICY_MISMATCH, "no commands here");
 	}
+	if (b->bin && asprintf(&shell, "%s/sh", b->bin) < 0) {
+		return pai_err_no_memory(err);
+	}
 	pid = fork();
 	if (pid == 0) {
 		(void)dup2(fileno(out), 1);
 		(void)dup2(fileno(errs), 2);
-		(void)setenv("LC_ALL", pai_strmap_get(input->env, "LC_ALL"), 1);
+		for (size_t i = 0; i < input->env->count; i++) {
+			(void)setenv(input->env->entries[i].key, input->env->entries[i].value, 1);
+		}
+		if (b->bin) {
+			(void)setenv("PATH", b->bin, 1);
+		}
 		(void)!chdir(b->dir);
-		(void)execl("/bin/sh", "sh", "-c", input->command, NULL);
+		(void)execl(shell ? shell : "/bin/sh", "sh", "-c", input->command, NULL);
 		_exit(127);
 	}
 	(void)waitpid(pid, &status, 0);
