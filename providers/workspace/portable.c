@@ -158,10 +158,16 @@ static int make_dir(struct pai_portable *p, struct pai_ws_req *req)
 	pai_auto_free char *rel = pai_path_join(req->at.path, req->name);
 	pai_auto_free char *path = rel ? pai_portable_shell_path(rel) : NULL;
 	char mode[16];
-	int error = path ? check_dir(p, &req->at) : ENOMEM;
+	uint32_t bits = req->in.make.mode & 07777 & ~req->cred.umask;
+	int error = path ? pai_portable_check(p, &req->at, &req->attr) : ENOMEM;
 
-	(void)snprintf(mode, sizeof(mode), "%o", req->in.make.mode & 07777 & ~req->cred.umask);
+	if (error == 0 && !S_ISDIR(req->attr.mode)) {
+		return ENOTDIR;
+	}
 	if (error == 0) {
+		/* mkdir(2) hands it down; the command sets what it is told. */
+		(void)snprintf(
+		    mode, sizeof(mode), "%05o", bits | (req->attr.mode & (uint32_t)S_ISGID));
 		error = recipe_on(p, PAI_RECIPE_MKDIR, mode, path);
 	}
 	return error ? error : pai_portable_stat(p, rel, &req->attr);
@@ -268,7 +274,7 @@ static int set_mode(struct pai_portable *p, const struct pai_ws_req *req, const 
 {
 	char mode[16];
 
-	(void)snprintf(mode, sizeof(mode), "%o", req->in.set.mode & 07777);
+	(void)snprintf(mode, sizeof(mode), "%05o", req->in.set.mode & 07777);
 	return recipe_on(p, PAI_RECIPE_CHMOD, mode, path);
 }
 

@@ -283,7 +283,7 @@ int pai_portable_make_file(struct pai_portable *p, const char *rel, uint32_t mod
 	const char *operands[2] = {octal, path};
 	int error = path ? write_content(p, rel, &empty) : ENOMEM;
 
-	(void)snprintf(octal, sizeof(octal), "%o", mode & 07777);
+	(void)snprintf(octal, sizeof(octal), "%05o", mode & 07777);
 	if (error == 0) {
 		error = pai_portable_recipe(p, PAI_RECIPE_CHMOD, operands, 2, NULL);
 	}

@@ -37,14 +37,14 @@ enum pai_recipe {
 	 * 512 bytes. A path that does not exist prints nothing there, is named on standard error
 	 * and makes the exit status 1. */
 	PAI_RECIPE_STAT,
-	PAI_RECIPE_MKDIR,    /* MODE (octal, as it is to be), PATH */
+	PAI_RECIPE_MKDIR,    /* MODE (five octal digits, as it is to be), PATH */
 	PAI_RECIPE_RMDIR,    /* PATH */
 	PAI_RECIPE_RM,       /* PATH, not a directory; success too when it is missing */
 	PAI_RECIPE_MV,       /* FROM TO: rename(2): TO is replaced, never moved into */
 	PAI_RECIPE_LN,       /* FILE TO: link(2); TO must not exist */
 	PAI_RECIPE_SYMLINK,  /* TEXT PATH: symlink(2); PATH must not exist */
 	PAI_RECIPE_READLINK, /* PATH: prints the text, no newline after it */
-	PAI_RECIPE_CHMOD,    /* MODE (octal) PATH */
+	PAI_RECIPE_CHMOD,    /* MODE (five octal digits: GNU keeps what four don't name) PATH */
 	/* @SECONDS or @SECONDS.NNNNNNNNN, PATH: the access or modification time, of a link itself.
 	 * Who takes no fraction says "touch: invalid date", and changes nothing. */
 	PAI_RECIPE_TOUCH_ACCESS,

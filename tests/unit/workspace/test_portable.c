@@ -328,6 +328,26 @@ ALL(names_change)
 	cr_assert_eq(make(PAI_WS_RMDIR, "", "e", 0), ENOENT);
 }
 
+/* As mkdir(2) and chmod(2) do it, whatever the commands make of it. */
+ALL(set_group_id_is_handed_down)
+{
+	struct pai_ws_req req = {
+	    .op = PAI_WS_SETATTR,
+	    .at = {.path = "d"},
+	    .in.set = {.valid = PAI_WS_SET_MODE, .mode = 02775},
+	};
+
+	cr_assert_eq(make(PAI_WS_MKDIR, "", "d", 0777), 0);
+	cr_assert_eq(run(&f, &req), 0);
+	cr_assert_eq(req.attr.mode & 07777, 02775);
+	cr_assert_eq(make(PAI_WS_MKDIR, "d", "e", 0777), 0);
+	cr_assert_eq(attr_of("d/e").mode & 07777, 02755);
+	req.at.path = "d/e";
+	req.in.set.mode = 0755;
+	cr_assert_eq(run(&f, &req), 0);
+	cr_assert_eq(req.attr.mode & 07777, 0755);
+}
+
 /* What mv refuses in words of its own. */
 ALL(renames_are_refused_with_their_own_errors)
 {
