@@ -205,7 +205,7 @@ static void bench_barrier(bool after_a_change)
 static void set_up(void)
 {
 	struct pai_ws_config config = {.on_push = on_push};
-	struct pai_host_files files;
+	struct pai_host_files files = {.root_fd = -1};
 	struct pai_err err = PAI_ERR_INIT;
 	struct pai_ws_req req = {.op = PAI_WS_WATCH, .at.path = "d"};
 

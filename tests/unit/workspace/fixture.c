@@ -12,7 +12,7 @@
 void fixture_open(struct fixture *f, const struct pai_ws_config *config)
 {
 	struct pai_ws_config c = config ? *config : (struct pai_ws_config){.on_push = NULL};
-	struct pai_host_files files;
+	struct pai_host_files files = {.root_fd = -1};
 	struct pai_err err = PAI_ERR_INIT;
 	char path[128];
 
