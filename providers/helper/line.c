@@ -81,6 +81,8 @@ static void send_some(struct line *l)
 
 void pai_helper_line_flush(struct line *l, int put_result)
 {
+	bool was_full = !pai_helper_line_has_room(l);
+
 	if (l->doomed) {
 		return;
 	}
@@ -89,6 +91,11 @@ void pai_helper_line_flush(struct line *l, int put_result)
 		return;
 	}
 	send_some(l);
+	/* Here, whoever flushes: a frame for another command may be what empties the buffer, and
+	 * then no EPOLLOUT comes for those that wait for room. */
+	if (was_full && pai_helper_line_has_room(l)) {
+		pai_command_resume_all(l->sv, l);
+	}
 	if (!l->doomed && l->waits_to_send != (l->out.len > 0)) {
 		l->waits_to_send = l->out.len > 0;
 		pai_loop_io_set(l->io, l->waits_to_send ? EPOLLIN | EPOLLOUT : EPOLLIN);
@@ -263,9 +270,6 @@ static void on_line(void *arg, uint32_t events)
 
 	if (events & EPOLLOUT) {
 		pai_helper_line_flush(l, 0);
-		if (pai_helper_line_has_room(l)) {
-			pai_command_resume_all(l->sv, l);
-		}
 	}
 	if (l->doomed || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
 		return;

@@ -432,6 +432,9 @@ def main():
             case(fn.__name__.replace("_", " "), fn)
         if world:
             case("over cuts", over_cuts, world)
+            # A narrow line is what makes commands wait for room in it, and be woken.
+            for i in range(4):
+                case(f"many at once, again {i + 1}", many_at_once)
     finally:
         pai("kill", "k", "gone", "later")
         daemon = json.loads(pai("status", "--json").stdout or '{"pid": 0}')["pid"]
