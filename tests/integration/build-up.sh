@@ -12,7 +12,9 @@ TREE=$PAI_TMP/tree
 mkdir -p "$TREE/build"
 chmod a+x "$PAI_TMP"
 tar -C "$root_dir" -c --exclude=./build --exclude=./.git . | tar -x -C "$TREE"
-tar -C "$root_dir" -c --exclude=build/debug/tests build/debug | tar -x -C "$TREE"
+built=(build/debug)
+[ ! -d "$root_dir/build/helper" ] || built+=(build/helper)
+tar -C "$root_dir" -c --exclude=build/debug/tests "${built[@]}" | tar -x -C "$TREE"
 # of the tests nothing is built by `make up`
 has() { if grep -q -- "$3" <<<"$2"; then ok "$1"; else not_ok "$1" "$(tail -5 <<<"$2" | tr '\n' ' ')"; fi; }
 

@@ -5,6 +5,7 @@
 set -u
 build=$(realpath "${PAI_BUILD:-build/debug}")
 suite=$build/pai-conformance
+abi=$(sed -n 's/^#define PAI_PROVIDER_ABI //p' "$(dirname "$0")/../../providers/provider_ops.h")
 failed=0
 
 # expect NAME STATUS PATTERN COMMAND...: the exit status, and a line of the output.
@@ -39,7 +40,7 @@ expect every-case-is-in-the-plan 0 "^1\.\.$((names + 1))\$" "$suite" --filter 'f
 expect unknown-provider 2 "no provider 'memroy': expected docker, local, memory" "$suite" memroy
 expect no-such-object 2 "can't load './nosuch.so'" "$suite" ./nosuch.so
 expect no-plugin 2 "exports no 'pai_provider_plugin'" "$suite" /lib/x86_64-linux-gnu/libm.so.6
-expect wrong-interface 2 'was built for provider interface 42, this program has 1' \
+expect wrong-interface 2 "was built for provider interface $((abi + 41)), this program has $abi" \
 	"$suite" ./wrong_abi.so
 expect unknown-option 2 "no option 'scrip': expected script" "$suite" -o scrip=x memory
 expect unknown-case 2 "no case matches 'nosuch" "$suite" --filter 'nosuch*' memory

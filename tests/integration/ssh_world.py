@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """An sshd of the tests' own on the loopback: keys, configuration, one user; nothing of the host's.
 
     ssh_world.py start DIR [--user NAME] [--shell PATH] [--option 'Keyword value']... [--rsa]
