@@ -145,7 +145,7 @@ static int read_net(struct stream *s)
 		return 0;
 	}
 	r = curl_easy_recv(s->easy, chunk, sizeof(chunk), &n);
-	if (r == CURLE_AGAIN) {
+	if (r == CURLE_AGAIN && !s->net_hung_up) {
 		return 0;
 	}
 	if (r != CURLE_OK || n == 0) {
@@ -230,6 +230,8 @@ static int move(struct stream *s)
 		if (out < 0 || in < 0 || write_user(s) < 0) {
 			return -EPIPE;
 		}
+		/* Of one that has hung up nobody is told again. */
+		in = in || (s->net_hung_up && !s->net_ended);
 		more = (out && s->out.len == 0) || (in && s->in.len == 0);
 	} while (more);
 	return s->net_ended && s->in.len == 0 ? -EPIPE : 0;
