@@ -13,7 +13,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from hold_world import BUILD, TMP, Daemon, begin, case, finish  # noqa: E402
 
 PROGRAMS = ("paifs", "pai", "pai-exec", "pai-conformance", "pai-helper")
-# command: (arguments that succeed, arguments that fail, or None where only the words can be wrong)
+# command: (arguments that succeed, or None where it goes on until it is ended (see exec-port);
+#           arguments that fail, or None where only the words can be wrong)
 COMMANDS = {
     "ls": (["k"], ["k", "nosuch"]),
     "status": (["k"], ["nosuch"]),
@@ -22,6 +23,7 @@ COMMANDS = {
     "barrier": (["k"], ["nosuch"]),
     "trust": (["k"], ["nosuch"]),
     "log": (["k"], ["k", "--limit", "100000"]),
+    "port": (None, ["k", "80", "--listen", "203.0.113.1:80"]),
     "pause": (["k"], ["nosuch"]),
     "reset": (["k"], ["nosuch"]),
     "kill": (["k", "nosuch"], ["a\tb"]),
@@ -279,7 +281,7 @@ for command in [c for c in commands() if c not in COMMANDS]:
     case(f"json {command}", lambda: "tests/integration/exec-words.py has no arguments for it")
 for command in COMMANDS:
     case(f"json of a failure {command}", fails, command)
-for command in COMMANDS:  # the last one ends the daemon
+for command in [c for c in COMMANDS if COMMANDS[c][0] is not None]:  # the last one ends the daemon
     case(f"json {command}", succeeds, command)
 local = Daemon("local", "places", "network=full", "log_arguments")
 assert local.pai("create", "k").returncode == 0
