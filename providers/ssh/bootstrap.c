@@ -165,13 +165,13 @@ static void new_token(char token[PAI_SSH_TOKEN_BYTES])
 
 static int begin(struct talk *t, const struct pai_buf *script, struct pai_err *err)
 {
-	pai_auto_free char *stub = NULL;
+	pai_auto_free char *loader = NULL;
 	int r;
 
-	if (pai_ssh_stub(script->len, &stub) < 0) {
+	if (pai_ssh_loader(script->len, &loader) < 0) {
 		return pai_err_no_memory(err);
 	}
-	r = t->b->open(t->b->target, stub, t->call, &t->stream, err);
+	r = t->b->open(t->b->target, loader, t->call, &t->stream, err);
 	return r < 0 ? r : send_all(t, script->data, script->len, err);
 }
 

@@ -97,7 +97,7 @@ static const char probe_text[] =
     "elif ! [ -w \"$at\" ] || ! [ -x \"$at\" ]; then say fail \"'$at' can't be written\"\n"
     "else say ok; fi\n";
 
-int pai_ssh_stub(size_t script_bytes, char **ret)
+int pai_ssh_loader(size_t script_bytes, char **ret)
 {
 	return asprintf(ret, "exec /bin/sh -c 'eval \"$(dd bs=1 count=%zu 2>/dev/null)\"'",
 		   script_bytes) < 0

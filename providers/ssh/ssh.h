@@ -37,7 +37,7 @@ int pai_ssh_probe(const struct pai_ssh_bootstrap *b, const struct pai_call *call
 
 /* What the login shell is told: to take so many bytes from stdin and to run them with /bin/sh. Any
  * shell understands it, csh and fish too. */
-int pai_ssh_stub(size_t script_bytes, char **ret) PAI_WARN_UNUSED;
+int pai_ssh_loader(size_t script_bytes, char **ret) PAI_WARN_UNUSED;
 /*
  * The scripts. Each line that is meant for us begins with the token: a login shell may print what
  * it likes.
