@@ -10,6 +10,8 @@
 #ifndef PAI_HELPER_EXEC_LINE_H
 #define PAI_HELPER_EXEC_LINE_H
 
+#include <pthread.h>
+
 #include "providers/base/cancel.h"
 #include "providers/base/err.h"
 #include "providers/wire/exec_msg.h"
@@ -79,6 +81,16 @@ void pai_exec_resize(struct pai_exec *x, uint16_t rows, uint16_t columns);
 void pai_exec_cancel(struct pai_exec *x); /* kills the group; the last event still comes */
 void pai_exec_free(struct pai_exec *x);   /* after the last event; NULL is fine */
 
+/* The line of a sandbox handle's own run(). */
+struct pai_exec_own {
+	struct pai_sandbox *sb; /* its open_exec makes the line */
+	int nonce_fd;           /* proves a loss; -1: nothing does. Borrowed */
+	pthread_mutex_t *lock;
+	struct pai_exec_line **line; /* lock; NULL at first, the handle's to drop */
+};
+/* A reference to it: to the one there is, or to a new one where that has ended. */
+int pai_exec_own_line(const struct pai_exec_own *own, const struct pai_call *call,
+    struct pai_exec_line **ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* Runs to the end with captured output, for providers whose run() goes through their supervisor. */
 struct pai_run_input;
 struct pai_run_result;

@@ -5,16 +5,19 @@
  * is up can leave before the last event has come.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 
 #include "providers/base/clock.h"
 #include "providers/helper/exec_line.h"
-#include "providers/provider.h"
+#include "providers/provider_ops.h"
 
 #define LAST_WORD_MS 2000 /* for the end of a command that was cancelled */
 #define SIGNAL_BASE 128
@@ -382,5 +385,59 @@ int pai_exec_run(struct pai_exec_line *l, const struct pai_run_input *input,
 	}
 	*ret = result;
 	result = (struct pai_run_result){0};
+	return 0;
+}
+
+/* --- a handle's own line --- */
+
+static int open_own(const struct pai_exec_own *own, const struct pai_call *call,
+    struct pai_exec_line **ret, struct pai_err *err)
+{
+	uint64_t random = 0;
+	char who[48];
+	int fd = -1;
+	int r = own->sb->ops->open_exec(own->sb, call, &fd, err);
+
+	if (r < 0) {
+		return r;
+	}
+	(void)!getrandom(&random, sizeof(random), 0);
+	(void)snprintf(who, sizeof(who), "run-%016llx", (unsigned long long)random);
+	r = pai_exec_line_new(fd, who, 1, call, ret, err);
+	if (r == 0) {
+		if (own->nonce_fd >= 0) {
+			pai_exec_line_prove_by(*ret, fcntl(own->nonce_fd, F_DUPFD_CLOEXEC, 0));
+		}
+		pai_exec_line_expect(*ret, PAI_EXEC_SILENCE_MS + own->sb->hold_ms);
+	}
+	return r;
+}
+
+int pai_exec_own_line(const struct pai_exec_own *own, const struct pai_call *call,
+    struct pai_exec_line **ret, struct pai_err *err)
+{
+	struct pai_exec_line *l = NULL;
+	struct pai_exec_line *old;
+	int r;
+
+	(void)pthread_mutex_lock(own->lock);
+	if (*own->line && pai_exec_line_alive(*own->line)) {
+		l = pai_exec_line_ref(*own->line);
+	}
+	(void)pthread_mutex_unlock(own->lock);
+	if (l) {
+		*ret = l;
+		return 0;
+	}
+	r = open_own(own, call, &l, err);
+	if (r < 0) {
+		return r;
+	}
+	(void)pthread_mutex_lock(own->lock);
+	old = *own->line;
+	*own->line = pai_exec_line_ref(l);
+	(void)pthread_mutex_unlock(own->lock);
+	pai_exec_line_unref(old);
+	*ret = l;
 	return 0;
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "providers/base/clock.h"
 #include "providers/helper/exec_line.h"
@@ -461,43 +460,6 @@ static int far_open_files(
 
 /* --- run() --- */
 
-/* The handle's own line, made anew when it has ended. A reference. */
-static int own_line(struct far_sandbox *sb, const struct pai_call *call, struct pai_exec_line **ret,
-    struct pai_err *err)
-{
-	struct pai_exec_line *old;
-	uint64_t random = 0;
-	char who[48];
-	int fd = -1;
-	int r;
-
-	(void)pthread_mutex_lock(&sb->lock);
-	if (sb->line && pai_exec_line_alive(sb->line)) {
-		*ret = pai_exec_line_ref(sb->line);
-	}
-	(void)pthread_mutex_unlock(&sb->lock);
-	if (*ret) {
-		return 0;
-	}
-	r = far_open_exec(&sb->base, call, &fd, err);
-	if (r < 0) {
-		return r;
-	}
-	(void)!getrandom(&random, sizeof(random), 0);
-	(void)snprintf(who, sizeof(who), "run-%016llx", (unsigned long long)random);
-	r = pai_exec_line_new(fd, who, 1, call, ret, err);
-	if (r < 0) {
-		return r;
-	}
-	pai_exec_line_expect(*ret, PAI_EXEC_SILENCE_MS + sb->base.hold_ms);
-	(void)pthread_mutex_lock(&sb->lock);
-	old = sb->line;
-	sb->line = pai_exec_line_ref(*ret);
-	(void)pthread_mutex_unlock(&sb->lock);
-	pai_exec_line_unref(old);
-	return 0;
-}
-
 /* A line that ended may have ended with its sandbox: then that is the failure. */
 static int prove(struct far_sandbox *sb, struct pai_err *err)
 {
@@ -517,7 +479,8 @@ static int far_run(struct pai_sandbox *base, const struct pai_run_input *input,
 {
 	struct far_sandbox *sb = sandbox_of(base);
 	struct pai_exec_line *l = NULL;
-	int r = own_line(sb, call, &l, err);
+	int r = pai_exec_own_line(
+	    &(struct pai_exec_own){&sb->base, -1, &sb->lock, &sb->line}, call, &l, err);
 
 	if (err->code == PAI_E_UNSUPPORTED && r < 0) {
 		return pai_err_set(

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -445,45 +444,6 @@ int pai_local_fence_end(struct pai_local_fence *f, struct pai_err *err)
 
 /* --- run() --- */
 
-/* The handle's own line, made anew when it has ended. A reference. */
-static int own_line(struct pai_local_sandbox *sb, const struct pai_call *call,
-    struct pai_exec_line **ret, struct pai_err *err)
-{
-	struct pai_exec_line *l = NULL;
-	struct pai_exec_line *old = NULL;
-	char who[48];
-	uint64_t random = 0;
-	int fd = -1;
-	int r;
-
-	(void)pthread_mutex_lock(&sb->lock);
-	if (sb->line && pai_exec_line_alive(sb->line)) {
-		*ret = pai_exec_line_ref(sb->line);
-	}
-	(void)pthread_mutex_unlock(&sb->lock);
-	if (*ret) {
-		return 0;
-	}
-	r = pai_local_open_exec(&sb->base, call, &fd, err);
-	if (r < 0) {
-		return r;
-	}
-	(void)!getrandom(&random, sizeof(random), 0);
-	(void)snprintf(who, sizeof(who), "run-%016llx", (unsigned long long)random);
-	r = pai_exec_line_new(fd, who, 1, call, &l, err);
-	if (r < 0) {
-		return r;
-	}
-	pai_exec_line_prove_by(l, fcntl(sb->nonce_fd, F_DUPFD_CLOEXEC, 0));
-	(void)pthread_mutex_lock(&sb->lock);
-	old = sb->line;
-	sb->line = pai_exec_line_ref(l);
-	(void)pthread_mutex_unlock(&sb->lock);
-	pai_exec_line_unref(old);
-	*ret = l;
-	return 0;
-}
-
 int pai_local_run(struct pai_sandbox *base, const struct pai_run_input *input,
     const struct pai_call *call, struct pai_run_result *ret, struct pai_err *err)
 {
@@ -492,7 +452,10 @@ int pai_local_run(struct pai_sandbox *base, const struct pai_run_input *input,
 	int r = pai_local_check_alive(sb, err);
 
 	r = r < 0 ? r : may_run(sb, err);
-	r = r < 0 ? r : own_line(sb, call, &l, err);
+	r = r < 0 ? r
+		  : pai_exec_own_line(
+			&(struct pai_exec_own){&sb->base, sb->nonce_fd, &sb->lock, &sb->line}, call,
+			&l, err);
 	if (r < 0) {
 		return r;
 	}
