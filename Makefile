@@ -83,8 +83,9 @@ HELPER_CC.x86_64 := $(if $(filter x86_64,$(HOST_ARCH)),musl-gcc,x86_64-linux-gnu
 HELPER_CC.aarch64 := $(if $(filter aarch64,$(HOST_ARCH)),musl-gcc,aarch64-linux-gnu-gcc)
 HELPER_ARCHES := x86_64 aarch64
 HELPERS := $(HELPER_ARCHES:%=build/helper/pai-helper-%)
-has_program = $(shell command -v $(1) 2>/dev/null)
-HELPER_ARCHES_HERE := $(foreach a,$(HELPER_ARCHES),$(if $(call has_program,$(HELPER_CC.$(a))),$(a)))
+# A cross compiler may be there without its C library.
+compiles = $(shell $(1) -include stdio.h -E -x c /dev/null >/dev/null 2>&1 && echo yes)
+HELPER_ARCHES_HERE := $(foreach a,$(HELPER_ARCHES),$(if $(call compiles,$(HELPER_CC.$(a))),$(a)))
 HELPERS_HERE := $(HELPER_ARCHES_HERE:%=build/helper/pai-helper-%)
 # musl-gcc knows no kernel headers, and musl not all that glibc has.
 HELPER_CFLAGS.musl-gcc := -include providers/base/compat.h -idirafter /usr/include \
@@ -124,7 +125,7 @@ say = @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),true,echo "  $(1) $@"
 
 all: $(PROGRAMS) $(ALL_ARCHIVES) $(HELPERS_HERE) ## build the programs and libraries (default)
 	@$(foreach a,$(filter-out $(HELPER_ARCHES_HERE),$(HELPER_ARCHES)),echo \
-		"no $(HELPER_CC.$(a)): no pai-helper for $(a) machines (make helpers installs it)";)
+		"no working $(HELPER_CC.$(a)): no pai-helper for $(a) machines (make helpers installs it)";)
 
 helpers: ## build pai-helper for every kind of remote machine
 	@$(if $(filter-out $(HELPER_ARCHES_HERE),$(HELPER_ARCHES)),contrib/deps.sh helpers)
