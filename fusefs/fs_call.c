@@ -211,7 +211,10 @@ static void track(struct fs_call *c)
 		if (++s->pending_count == 1) {
 			s->heard_ms = c->since_ms;
 		}
-		pthread_cond_signal(&c->fs->pending_wake);
+		if (c->fs->watch_rests) {
+			c->fs->watch_rests = false;
+			pthread_cond_signal(&c->fs->pending_wake);
+		}
 	}
 	pthread_mutex_unlock(&c->fs->pending_lock);
 }

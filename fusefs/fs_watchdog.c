@@ -20,6 +20,8 @@
 #include "providers/base/log.h"
 
 #define WATCH_STEP_MS 50
+#define REST_AFTER_STEPS 20 /* without anything: looking costs less than each request's waking */
+#define REST_MS 1000
 #define LATE_MS 1000
 #define REFRESH_EVERY_MS 10000
 
@@ -321,15 +323,18 @@ void *fs_watchdog_main(void *arg)
 {
 	struct pai_fs *fs = arg;
 	uint64_t next_refresh_ms = 0;
-	bool busy = true;
+	unsigned idle = 0; /* steps */
 
+	(void)pthread_setname_np(pthread_self(), "watchdog");
 	for (;;) {
 		struct fs_session *list;
-		struct timespec until =
-		    pai_deadline_monotonic(pai_deadline_in(busy ? WATCH_STEP_MS : 1000));
-		bool stopping;
+		bool stopping, rests, busy = false;
+		struct timespec until;
 
 		pthread_mutex_lock(&fs->pending_lock);
+		fs->watch_rests |= idle >= REST_AFTER_STEPS; /* until something waits */
+		rests = fs->watch_rests;
+		until = pai_deadline_monotonic(pai_deadline_in(rests ? REST_MS : WATCH_STEP_MS));
 		if (!fs->stopping) {
 			(void)pthread_cond_clockwait(
 			    &fs->pending_wake, &fs->pending_lock, CLOCK_MONOTONIC, &until);
@@ -342,10 +347,10 @@ void *fs_watchdog_main(void *arg)
 		pthread_mutex_lock(&fs->lock);
 		list = fs->session_list; /* entries are added in front and never removed */
 		pthread_mutex_unlock(&fs->lock);
-		busy = false;
 		for (struct fs_session *s = list; s; s = s->next) {
 			busy = watch_session(s, pai_clock_ms()) || busy;
 		}
+		idle = busy || rests ? 0 : idle + 1;
 		fs_notifier_expire(fs->notifier, pai_clock_ms());
 		refresh_at_times(fs, &next_refresh_ms);
 	}

@@ -249,6 +249,7 @@ struct pai_fs {
 	uint64_t refreshed_ms; /* keys read from the store */
 	pthread_mutex_t pending_lock;
 	pthread_cond_t pending_wake; /* the watchdog's: something waits, or the end */
+	bool watch_rests;            /* pending_lock: it doesn't look by itself */
 	pthread_t watchdog, mountwatch;
 	struct fs_loop *loop;
 	uint64_t init_unique;  /* of FUSE_INIT, once it was read */
