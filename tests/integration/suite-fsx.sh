@@ -4,25 +4,10 @@
 # timeout-long 3600
 . "$(dirname "$0")/lib.sh"
 begin fsx
-# Two faults of the crate end a long run on any file system. It never unmaps what it reads through a
-# mapping: it grows slower with every operation, and after some 300,000 no process may map more. And
-# it asks for a fallocate of no bytes, which is EINVAL. A line for each puts that right.
-mended_fsx() {
-	local at=$PAI_TEST_CACHE/fsx-0.3.2-mended src=$PAI_TMP/fsx main=$PAI_TMP/fsx/crates/fsx/src/main.rs
-	[ ! -x "$at/bin/fsx" ] || return 0
-	command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-	mkdir -p "$PAI_TEST_CACHE" "$src/src" && echo 'fn main() {}' >"$src/src/main.rs" &&
-		printf '[package]\nname = "fetch"\n[dependencies]\nfsx = "=0.3.2"\n' >"$src/Cargo.toml" &&
-		(cd "$src" && cargo --quiet vendor crates >/dev/null) &&
-		sed -i -e '/fn domapread/,/fn domapwrite/s/self.check_eofpage(.*/&\nmunmap(p, map_size).unwrap();/' \
-			-e '/fn posix_fallocate(&mut self,/a if len == 0 { return; }' "$main" &&
-		[ "$(grep -cE '^ *munmap\(p, |^if len == 0 ' "$main")" = 4 ] &&
-		cargo install --quiet --locked --root "$at" --path "$src/crates/fsx"
-}
-program=$PAI_TEST_CACHE/fsx-0.3.2-mended/bin/fsx
-mended_fsx >&2 || { not_ok fsx "cargo can't build it"; exit 1; }
+program=$(mended_fsx) || { not_ok fsx "cargo can't build it"; exit 1; }
 ops=$(short_or_long 50000 1000000)
 [ "$PAI_OVER" = local ] || ops=$(short_or_long 10000 1000000) # four seeds share two processors
+ops=${PAI_OPS:-$ops}
 cat >"$PAI_TMP/fsx.toml" <<-END
 	[weights]
 	close_open = 1
