@@ -44,16 +44,6 @@ static void print_help(const struct pai_cmd *c)
 	    c->synopsis, c->takes & PAI_TAKES_RAW ? "" : " [--json]", c->summary, c->help);
 }
 
-static int usage_error(const char *what, const char *word)
-{
-	(void)fprintf(stderr, "pai: %s '%s'; expected a command: ", what, pai_printable(word));
-	for (const struct pai_cmd *c = pai_cmd_table; c->name; c++) {
-		(void)fprintf(stderr, "%s%s", c == pai_cmd_table ? "" : ", ", c->name);
-	}
-	(void)fprintf(stderr, "\n");
-	return EXIT_USAGE;
-}
-
 static int report(const struct pai_err *err, bool json, int code)
 {
 	pai_auto_json struct pai_json *object = json ? pai_json_object() : NULL;
@@ -75,6 +65,20 @@ static bool asks_json(int argc, char **argv)
 		}
 	}
 	return false;
+}
+
+static int usage_error(const char *what, const char *word, bool json)
+{
+	struct pai_err err = PAI_ERR_INIT;
+	char names[sizeof(err.msg)] = "";
+	size_t len = 0;
+
+	for (const struct pai_cmd *c = pai_cmd_table; c->name && len < sizeof(names); c++) {
+		len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s",
+		    c == pai_cmd_table ? "" : ", ", c->name);
+	}
+	(void)pai_err_set(&err, PAI_E_INPUT, "%s '%s'; expected a command: %s", what, word, names);
+	return report(&err, json, EXIT_USAGE);
 }
 
 static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **argv)
@@ -105,8 +109,10 @@ static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **a
 
 int main(int argc, char **argv)
 {
+	static char json_option[] = "--json";
 	const char *daemon = NULL;
 	const struct pai_cmd *cmd;
+	bool json = false;
 	int at = 1;
 
 	pai_log_init("pai");
@@ -121,11 +127,16 @@ int main(int argc, char **argv)
 			printf("pai " PAI_VERSION "\n");
 			return EXIT_DONE;
 		}
+		if (strcmp(word, "--json") == 0) {
+			json = true;
+			at++;
+			continue;
+		}
 		if (strcmp(word, "-n") != 0 && strcmp(word, "--name") != 0) {
-			return usage_error("unknown option", word);
+			return usage_error("unknown option", word, asks_json(argc, argv));
 		}
 		if (at + 1 >= argc) {
-			return usage_error("no NAME after", word);
+			return usage_error("no NAME after", word, json);
 		}
 		daemon = argv[at + 1];
 		at += 2;
@@ -135,6 +146,12 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	cmd = pai_cmd_find(argv[at]);
-	return cmd ? run(cmd, daemon, argc - at, argv + at)
-		   : usage_error("unknown command", argv[at]);
+	if (!cmd) {
+		return usage_error("unknown command", argv[at], asks_json(argc, argv));
+	}
+	if (json) { /* as if it had been said of the command, which may be another program's */
+		argv[at - 1] = argv[at];
+		argv[at--] = json_option;
+	}
+	return run(cmd, daemon, argc - at, argv + at);
 }

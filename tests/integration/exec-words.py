@@ -126,6 +126,21 @@ def fails(name):
     return None
 
 
+def before_the_command():
+    """--json of the program is its command's, and of what is no command as well."""
+    for words in (["pai", "--json", "ls"], ["pai", "--json", "-n", "default", "ls"],
+                  ["pai", "-n", "default", "--json", "ls"]):
+        r = run(*words)
+        if r.returncode or "sessions" not in objects(r, words)[0]:
+            return f"{words}: {r}"
+    for words in (["pai", "--json", "frob"], ["pai", "frob", "--json"], ["pai", "--nope", "--json"],
+                  ["pai", "--json", "ls", "--nope"], ["pai", "--json", "conformance", "nosuch"]):
+        r = run(*words)
+        if r.returncode != 2 or r.stderr.count(b"\n") != 1 or objects(r, words)[0]["error"]["kind"] != "input":
+            return f"{words}: {r}"
+    return None
+
+
 def says(words, expected):
     r = run(*words)
     text = r.stderr.decode()
@@ -281,6 +296,7 @@ for command in [c for c in commands() if c not in COMMANDS]:
     case(f"json {command}", lambda: "tests/integration/exec-words.py has no arguments for it")
 for command in COMMANDS:
     case(f"json of a failure {command}", fails, command)
+case("json before the command", before_the_command)
 for command in [c for c in COMMANDS if COMMANDS[c][0] is not None]:  # the last one ends the daemon
     case(f"json {command}", succeeds, command)
 local = Daemon("local", "places", "network=full", "log_arguments")
