@@ -80,6 +80,7 @@ static void harden(void)
 	(void)prctl(PR_SET_DUMPABLE, 0);
 #endif
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGXFSZ, SIG_IGN); /* a limit of ours is EFBIG to whoever writes */
 	(void)sigemptyset(&set);
 	for (size_t i = 0; i < PAI_COUNT(ending_signals); i++) {
 		(void)sigaddset(&set, ending_signals[i]);

@@ -99,6 +99,7 @@ static int take_signals(struct root *r, struct pai_err *err)
 	(void)sigaddset(&set, SIGTERM);
 	(void)sigprocmask(SIG_SETMASK, &set, NULL);
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGXFSZ, SIG_IGN); /* a limit of ours is EFBIG to whoever writes */
 	(void)signal(SIGHUP, SIG_IGN);
 	r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return r->signal_fd < 0 ? pai_err_sys(err, "signalfd") : 0;

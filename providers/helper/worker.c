@@ -263,6 +263,7 @@ static int take_signals(struct worker *w, struct pai_err *err)
 	sigset_t set;
 
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGXFSZ, SIG_IGN); /* a limit of ours is EFBIG to whoever writes */
 	(void)signal(SIGHUP, SIG_IGN);
 	(void)signal(SIGINT, SIG_IGN);
 	(void)sigemptyset(&set);

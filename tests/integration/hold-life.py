@@ -31,6 +31,7 @@ names = [
     "a queue of events that overflows while a command runs: all is right after the barrier",
     "two daemons on one root: one sandbox, one truth, locks of each other, one kill",
     "few descriptors: whatever does not fit is told, nothing hangs",
+    "a limit of the daemon's on file sizes is EFBIG to whoever writes, and no end of it",
     "a command line that is too long is E2BIG, and nothing runs",
     "no watches: all is right at barriers, and later ones come too",
     "no inotify instance: the same",
@@ -380,6 +381,27 @@ def few_files():
 w.case(names[12], few_files)
 
 
+def small_files():
+    most = 64 << 20
+    small = w.Daemon("local", "small", before=["prlimit", f"--fsize={most}"])
+    os.mkdir(small.top + "/k")
+    w.in_child(w.put, small.top + "/k/f")
+    wrong = []
+    for name, call in (("truncate", lambda: os.truncate(small.top + "/k/f", most + 1)),
+                       ("write", lambda: os.pwrite(os.open(small.top + "/k/f", os.O_WRONLY), b"x", most))):
+        number = w.errno_of(call)[0]
+        if number != "EFBIG":
+            wrong.append(f"{name}: {number or 'success'}")
+    code, out, err, _ = small.run("cat", "f")
+    small.pai("kill", "k")
+    if small.stop() or (code, out) != (0, b"x"):
+        wrong.append(f"exit {small.proc.returncode}, {code} {out} {err}")
+    return "; ".join(wrong)
+
+
+w.case(names[13], small_files)
+
+
 def too_long():
     # What one call of this system takes, and one frame does not.
     code, _, err, status = d.run("true", *["x" * 100000] * 15)
@@ -390,7 +412,7 @@ def too_long():
     return "" if (code, out) == (0, b"y" * 9) else f"{code} {out} {err}"
 
 
-w.case(names[13], too_long)
+w.case(names[14], too_long)
 
 
 def limited(name, what):
@@ -410,7 +432,7 @@ def limited(name, what):
     w.case(name, lambda: "" if r.stdout == b"fine\n" else f"{r.stdout[-300:]} {r.stderr[-300:]}")
 
 
-limited(names[14], "max_inotify_watches")
-limited(names[15], "max_inotify_instances")
+limited(names[15], "max_inotify_watches")
+limited(names[16], "max_inotify_instances")
 d.pai("kill", "k")
 raise SystemExit(w.finish())
