@@ -118,10 +118,16 @@ char *pai_exec_own_status(const struct pai_exec_result *r)
 /* A status descriptor that nobody reads any more is nobody's loss. */
 static void write_all(int fd, const char *data, size_t len)
 {
+	struct pai_err err = PAI_ERR_INIT;
+
 	while (len > 0) {
 		ssize_t n = write(fd, data, len);
 
 		if (n < 0 && errno != EINTR) {
+			if (errno != EPIPE) {
+				(void)pai_err_sys(&err, "write to --status-fd");
+				(void)fprintf(stderr, "pai-exec: %s\n", err.msg);
+			}
 			return;
 		}
 		data += n > 0 ? n : 0;
@@ -133,9 +139,9 @@ void pai_exec_report_status(const struct pai_exec_result *r, int fd)
 {
 	pai_auto_free char *own = r->status ? NULL : pai_exec_own_status(r);
 	const char *text = r->status ? r->status : own;
+	pai_auto_free char *line = NULL;
 
-	if (text) {
-		write_all(fd, text, strlen(text));
-		write_all(fd, "\n", 1);
+	if (text && asprintf(&line, "%s\n", text) >= 0) {
+		write_all(fd, line, strlen(line));
 	}
 }

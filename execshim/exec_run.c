@@ -70,13 +70,21 @@ bool pai_exec_is_same_file(int a, int b)
 	       (!S_ISREG(sa.st_mode) || (fcntl(a, F_GETFL) & fcntl(b, F_GETFL) & O_APPEND));
 }
 
-/* /dev/null is nothing to read: the command gets its own. */
-static bool is_stdin_worth_reading(void)
+/* /dev/null is nothing to read, nor is what is open for writing alone: the command gets a /dev/null
+ * of its own. A directory is a mistake, which a command that reads nothing from it could not tell.
+ */
+static int look_at_stdin(bool *ret_is_read, struct pai_err *err)
 {
 	struct stat st;
+	int flags = fcntl(STDIN_FILENO, F_GETFL);
 
-	return fstat(STDIN_FILENO, &st) == 0 &&
-	       !(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3));
+	*ret_is_read = false;
+	if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY ||
+	    fstat(STDIN_FILENO, &st) < 0 || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3))) {
+		return 0;
+	}
+	*ret_is_read = true;
+	return S_ISDIR(st.st_mode) ? pai_err_set(err, PAI_E_INPUT, "stdin is a directory") : 0;
 }
 
 static void fail(struct pai_exec_state *r, enum pai_exec_ending ending, const struct pai_err *err)
@@ -311,6 +319,7 @@ static void read_stdin(struct pai_exec_state *r)
 	size_t before = out->len;
 	ssize_t begun = pai_frame_begin(out, PAI_MSG_STDIN, PAI_EXEC_ID);
 	int put = begun < 0 ? (int)begun : pai_buf_reserve(out, room);
+	int failed;
 	ssize_t n;
 
 	if (put < 0) {
@@ -325,11 +334,18 @@ static void read_stdin(struct pai_exec_state *r)
 		pai_exec_send_or_lose(r, pai_frame_end(out, begun));
 		return;
 	}
+	failed = n < 0 ? errno : 0;
 	out->len = before;
-	if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
+	if (failed == EINTR || failed == EAGAIN) {
 		return;
 	}
-	/* The end, or a stdin that fails (EIO of a lost terminal): there will be no more. */
+	/* A terminal that is lost has ended. Any other stdin that fails is cut off, which the
+	 * command would take for its end. */
+	if (failed && !(failed == EIO && isatty(STDIN_FILENO))) {
+		r->stdin_failed = failed;
+		cancel(r);
+		return;
+	}
 	r->reads_stdin = false;
 	pai_exec_send_or_lose(r, pai_exec_put_empty(out, PAI_EXEC_ID, PAI_MSG_STDIN_EOF));
 }
@@ -484,18 +500,24 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 	return put < 0 ? pai_err_errno(err, -put, "encode the command") : 0;
 }
 
-/* A write of ours that failed is our failure, unless it is a reader's that went away. */
-static void take_sink_failure(struct pai_exec_state *r)
+static void take_failure(struct pai_exec_state *r, int failed, const char *what)
 {
+	if (failed && r->result->ending == PAI_ENDED_EXITED) {
+		r->result->code = 125;
+		(void)pai_err_errno(&r->result->err, failed, "%s", what);
+		pai_exec_result_fini(r->result);
+	}
+}
+
+/* A stream of ours that failed is our failure, unless it is a reader's that went away. */
+static void take_failures(struct pai_exec_state *r)
+{
+	take_failure(r, r->stdin_failed, "read from stdin");
 	for (size_t i = 0; i < 2; i++) {
 		int failed = r->sinks[i].failed;
 
-		if (failed && failed != EPIPE && r->result->ending == PAI_ENDED_EXITED) {
-			r->result->code = 125;
-			(void)pai_err_errno(
-			    &r->result->err, failed, "write to %s", i == 0 ? "stdout" : "stderr");
-			pai_exec_result_fini(r->result);
-		}
+		take_failure(r, failed == EPIPE ? 0 : failed,
+		    i == 0 ? "write to stdout" : "write to stderr");
 	}
 	r->result->stdout_bytes = r->sinks[0].received;
 	r->result->stderr_bytes = r->sinks[1].received;
@@ -512,7 +534,6 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 	    .result = ret,
 	    .granted = {PAI_EXEC_WINDOW, PAI_EXEC_WINDOW},
 	    .signal_fd = -1,
-	    .reads_stdin = !o->detach && is_stdin_worth_reading(),
 	    .give_up_ms = PAI_NO_DEADLINE,
 	    .probe_ms = pai_deadline_in(PROBE_MS),
 	};
@@ -520,7 +541,8 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 	*ret = (struct pai_exec_result){.ending = PAI_ENDED_NOT_STARTED};
 	pai_sink_init(&r.sinks[0], STDOUT_FILENO, SINK_MAX);
 	pai_sink_init(&r.sinks[1], STDERR_FILENO, SINK_MAX);
-	if (open_signals(&r, &err) < 0 || put_exec(&r, &err) < 0) {
+	if ((!o->detach && look_at_stdin(&r.reads_stdin, &err) < 0) || open_signals(&r, &err) < 0 ||
+	    put_exec(&r, &err) < 0) {
 		fail(&r, PAI_ENDED_NOT_STARTED, &err);
 	} else {
 		if (o->tty) {
@@ -532,7 +554,7 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 		turn(&r);
 	}
 	pai_tty_restore();
-	take_sink_failure(&r);
+	take_failures(&r);
 	pai_sink_fini(&r.sinks[0]);
 	pai_sink_fini(&r.sinks[1]);
 	if (r.signal_fd >= 0) {

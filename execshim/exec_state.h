@@ -21,6 +21,7 @@ struct pai_exec_state {
 	int signal_fd;
 	sigset_t old_mask;
 	bool reads_stdin;
+	int stdin_failed; /* errno, 0 */
 	uint64_t stdin_credit;
 	bool started, ended, over, quit;
 	bool is_resized; /* before the start */

@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -596,6 +597,68 @@ def a_full_disk_is_ours_to_tell():
     assert result.returncode == 125, result
     assert b"write to stdout: No space left" in result.stderr, result
     assert json.loads(result.stderr.splitlines()[-1])["source"] == "pai", result
+
+
+@test
+def a_stdin_that_fails_is_ours_to_tell():
+    """The command would take it for the end of what it was given."""
+    frames = []
+
+    def body(conn, _):
+        conn.started()
+        while not frames or frames[-1][0] not in (fake.CANCEL, fake.STDIN_EOF):
+            frames.append(conn.frame())
+        conn.exit(4, 0)
+        conn.status()
+    # What reads of it fail with, once the three bytes are gone, is ECONNRESET.
+    ours, other = socket.socketpair()
+    ours.send(b"unread")
+    other.sendall(b"abc")
+    with open("/proc/self/mem", "rb") as mem:
+        for stdin, sent, errno in ((mem, [], b"Input/output error"), (ours, [b"abc"], b"reset by peer")):
+            frames.clear()
+            if stdin is ours:
+                other.close()
+            with fake.Daemon(on_exec(body)):
+                result = subprocess.run(BASE + ["--status-fd", "2", "cat"], stdin=stdin, timeout=WAIT_S,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            assert result.returncode == 125 and b"read from stdin: " in result.stderr, result
+            assert errno in result.stderr, result
+            assert json.loads(result.stderr.splitlines()[-1])["source"] == "pai", result
+            assert [f[2] for f in frames[:-1]] == sent and frames[-1][0] == fake.CANCEL, frames
+    ours.close()
+
+
+@test
+def a_stdin_that_can_not_be_read_is_refused_or_none():
+    with tempfile.TemporaryDirectory() as top, open(top + "/f", "wb") as written:
+        directory = os.open(top, os.O_RDONLY)
+        says(run(lambda conn: conn.hello(), "cat", stdin=directory), 125, "nothing ran: stdin is a directory")
+        os.close(directory)
+        flags = []
+
+        def body(conn, e):
+            flags.append(e["flags"] & 4)
+            conn.started()
+            conn.exit()
+            conn.status()
+        path = os.open(top + "/f", os.O_PATH)
+        for stdin in (written, path):
+            result = run(on_exec(body), "true", stdin=stdin)
+            assert (result.returncode, result.stderr) == (0, b""), result
+        os.close(path)
+    assert flags == [0, 0], flags
+
+
+@test
+def a_status_that_can_not_be_written_is_said():
+    def body(conn, _):
+        conn.started()
+        conn.exit(0, 3)
+        conn.status()
+    with open("/dev/full", "w") as full:
+        result = run(on_exec(body), "--status-fd", str(full.fileno()), "true", pass_fds=[full.fileno()])
+    says(result, 3, "write to --status-fd: No space left")
 
 
 @test
