@@ -156,6 +156,9 @@ void fs_call_done(struct fs_call *c)
 bool fs_call_claim(struct fs_call *c)
 {
 	if (atomic_exchange(&c->replied, true)) {
+		if (c->env) {
+			c->env->doubts = true; /* what this one was told, nobody is */
+		}
 		return false;
 	}
 	if (c->tracked) {

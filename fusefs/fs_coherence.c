@@ -207,6 +207,19 @@ static bool attributes_are_watched(
 	       is_watched(c, n);
 }
 
+/* Shown once, believed by nobody; by the server's word it was told. */
+static void not_told_locked(struct fs_call *c, struct fs_node *n, const struct pai_ws_attr *attr)
+{
+	if (c->ws.op == PAI_WS_LINK) {
+		n->flags &= ~FS_NODE_TOLD; /* of whatever age, it is all that the kernel has now */
+	}
+	if (!(n->flags & FS_NODE_TOLD)) {
+		n->attr = *attr;
+	} else if (n->env && !fs_told_holds(n, attr)) {
+		n->env->doubts = true;
+	}
+}
+
 const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
     const struct pai_ws_attr *attr, bool cache, double *seconds)
 {
@@ -226,9 +239,7 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 		return &c->shown;
 	}
 	if (!cache || n->told_at > c->started || !attributes_are_watched(c, n, attr)) {
-		if (!(n->flags & FS_NODE_TOLD)) {
-			n->attr = *attr;
-		}
+		not_told_locked(c, n, attr);
 		return attr;
 	}
 	n->attr = *attr;
@@ -523,6 +534,13 @@ static void child_pushed_locked(
 {
 	struct fs_node *n;
 
+	if (push->flags & PAI_WS_PUSH_FOUND) {
+		n = fs_node_by_identity_locked(env, &push->attr.id);
+		if (n) {
+			fs_rechecked_locked(n, &push->attr);
+		}
+		return;
+	}
 	n = fs_node_by_name_locked(env->fs, dir, push->name);
 	if (n && n->env && push->flags & PAI_WS_PUSH_DATA &&
 	    (!push->exists || !fs_same_identity(&n->attr.id, &push->attr.id))) {

@@ -212,6 +212,8 @@ struct after {
 	struct pai_ws_req req;
 	struct fs_env *env; /* referenced */
 	struct pai_ws *ws;
+	atomic_int asked; /* questions under way beside each other */
+	unsigned left;    /* what is to be rechecked when they are answered */
 	pai_fs_barrier_fn done;
 	void *arg;
 };
@@ -247,6 +249,20 @@ static void after_rechecked(void *arg)
 	    a->env->session, pai_deadline_in(fs->options.timeout_ms), after_delivered, a);
 }
 
+static void after_answered(void *arg)
+{
+	struct after *a = arg;
+
+	if (atomic_fetch_sub(&a->asked, 1) > 1) {
+		return;
+	}
+	if (a->left) {
+		fs_recheck(a->env, a->ws, a->left, after_rechecked, a);
+	} else {
+		after_rechecked(a);
+	}
+}
+
 static void after_drained(struct pai_ws_req *req)
 {
 	struct after *a = (struct after *)req;
@@ -254,10 +270,26 @@ static void after_drained(struct pai_ws_req *req)
 	if (req->error) {
 		fs_env_forget_all(a->env);
 	}
-	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH) {
-		fs_recheck(a->env, a->ws, after_rechecked, a);
-	} else {
-		after_rechecked(a);
+	if (atomic_exchange(&a->env->doubts, false) || !req->out.end) {
+		a->left |= FS_RECHECK_NAMED;
+	}
+	after_answered(a);
+}
+
+/* One round trip to a server elsewhere, whose look at what is open comes as late as its drain. */
+static void ask_after(struct after *a)
+{
+	struct pai_fs *fs = a->env->fs;
+	bool is_near = a->ws->caps & PAI_WS_CAP_INLINE;
+
+	a->asked = is_near ? 1 : 2;
+	a->left = is_near ? FS_RECHECK_OPEN : 0;
+	pthread_mutex_lock(&fs->lock);
+	a->env->epoch++; /* an answer under way is not looked at again */
+	pthread_mutex_unlock(&fs->lock);
+	pai_ws_submit(a->ws, &a->req);
+	if (!is_near) {
+		fs_recheck(a->env, a->ws, FS_RECHECK_OPEN, after_answered, a);
 	}
 }
 
@@ -284,8 +316,8 @@ void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_f
 	a->req.at.path = "";
 	a->req.done = after_drained;
 	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH) {
-		pai_ws_submit(a->ws, &a->req);
+		ask_after(a);
 	} else {
-		after_drained(&a->req);
+		after_rechecked(a);
 	}
 }

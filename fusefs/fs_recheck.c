@@ -6,9 +6,10 @@
  * told of the file alone. But its ctime can't be put back, so the ctime of every file whose pages
  * or attributes the kernel believes is compared.
  *
- * That may be a hundred thousand files. So those that are not open are compared first, a
- * directory's in one request and without a lock on answers; the few that differ are looked at like
- * an open one.
+ * That may be a hundred thousand files. A server elsewhere remembers what it has told of them, and
+ * compares that by itself. For an inline one, or one that has forgotten, those that are not open
+ * are compared first, a directory's in one request and without a lock on answers; the few that
+ * differ are looked at like an open one.
  */
 #include "fusefs/internal.h"
 
@@ -95,7 +96,7 @@ static bool add_locked(struct recheck *r, struct fs_node *n, uint64_t ws_handle)
 }
 
 /* False without memory. */
-static bool collect_locked(struct recheck *r)
+static bool collect_locked(struct recheck *r, unsigned what)
 {
 	struct fs_env *env = r->env;
 	struct fs_node *opened;
@@ -103,10 +104,10 @@ static bool collect_locked(struct recheck *r)
 
 	LIST_FOREACH(opened, &env->opened, opened)
 	{
-		ok = ok && (!is_kept_open(opened) ||
+		ok = ok && (!(what & FS_RECHECK_OPEN) || !is_kept_open(opened) ||
 			       add_locked(r, opened, LIST_FIRST(&opened->handles)->ws_handle));
 	}
-	for (size_t i = 0; ok && i < env->ident_buckets; i++) {
+	for (size_t i = 0; ok && what & FS_RECHECK_NAMED && i < env->ident_buckets; i++) {
 		for (struct fs_node *n = env->idents[i]; n && ok; n = n->ident_next) {
 			ok = !is_told_by_name(n) || add_locked(r, n, 0);
 		}
@@ -355,7 +356,8 @@ static void pump(void *arg)
 	}
 }
 
-void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg)
+void fs_recheck(
+    struct fs_env *env, struct pai_ws *ws, unsigned what, void (*done)(void *arg), void *arg)
 {
 	struct pai_fs *fs = env->fs;
 	struct recheck *r = calloc(1, sizeof(*r));
@@ -367,7 +369,7 @@ void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), 
 		r->is_pumping = true;
 		pthread_mutex_lock(&fs->lock);
 		r->env = fs_env_ref_locked(env);
-		ok = env->revoked || collect_locked(r);
+		ok = env->revoked || collect_locked(r, what);
 		pthread_mutex_unlock(&fs->lock);
 	}
 	if (!ok) {

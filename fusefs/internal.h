@@ -183,7 +183,10 @@ struct fs_env {
 	size_t ident_buckets, ident_count;
 	struct fs_node_list opened;   /* what has handles */
 	struct fs_node_list unproven; /* what barriers drop the pages of */
-	char *lost[FS_LOST_MAX];      /* paths, owned (fs_lost.c) */
+	/* Something that the server may have told was not taken up: what it was told is not what
+	 * the kernel believes. */
+	atomic_bool doubts;
+	char *lost[FS_LOST_MAX]; /* paths, owned (fs_lost.c) */
 	size_t lost_count;
 	uint64_t generation;
 	struct pai_session_identity identity;
@@ -452,7 +455,12 @@ bool fs_opened_locked(struct fs_node *n, const struct pai_ws_attr *attr);
 void fs_drop_stored_locked(struct fs_env *env);
 /* Asks a server about what no watch tells of; `done`, on any thread, when what was found
  * has been noted. Holds its own references until then. */
-void fs_recheck(struct fs_env *env, struct pai_ws *ws, void (*done)(void *arg), void *arg);
+enum fs_recheck_what {
+	FS_RECHECK_OPEN = 1 << 0,  /* what is open, by its handle */
+	FS_RECHECK_NAMED = 1 << 1, /* whose attributes are believed, by its name */
+};
+void fs_recheck(
+    struct fs_env *env, struct pai_ws *ws, unsigned what, void (*done)(void *arg), void *arg);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
 /* A name came or went in the directory: the listing that the kernel keeps of it ends, and what is
  * read through its open handles, until they begin again, is not kept. */

@@ -21,6 +21,8 @@
 #include <sys/socket.h>
 
 #include "providers/base/clock.h"
+#include "providers/base/pool.h"
+#include "providers/helper/ws_told.h"
 #include "providers/wire/exec_msg.h"
 #include "providers/wire/ws_msg.h"
 
@@ -31,6 +33,7 @@
 #define PUSHES_MAX (4u << 20) /* past it pushes become one */
 #define HELLO_MS 10000
 #define BUCKETS 1024u
+#define COMPARE_AT_ONCE 64u /* more names are compared on the pool */
 #define SOCKET_BYTES (1 << 20)
 
 struct stream;
@@ -52,6 +55,7 @@ struct stream {
 	int fd, wake_fd;
 	pthread_t thread;
 	struct pai_ws *ws;
+	struct pai_pool *pool; /* borrowed */
 	pthread_mutex_t lock;
 	pthread_cond_t idle;
 	/* lock */
@@ -64,8 +68,9 @@ struct stream {
 	struct job *chunk_of;
 	char chunk_header[PAI_FRAME_HEADER];
 	size_t chunk_header_at, chunk_left;
-	bool failed;      /* the stream can't go on */
-	bool pushes_lost; /* since the last PUSH_ALL was put */
+	bool failed;              /* the stream can't go on */
+	bool pushes_lost;         /* since the last PUSH_ALL was put */
+	struct pai_ws_told *told; /* NULL: barriers compare nothing */
 	/* the thread's own */
 	struct pai_buf in;
 	bool ready; /* changed under the lock */
@@ -143,6 +148,7 @@ static void put_push_all_locked(struct stream *s)
 	static const struct pai_ws_push all = {.flags = PAI_WS_PUSH_ALL};
 
 	s->pushes_lost = false;
+	pai_ws_told_push(s->told, &all);
 	if (pai_ws_put_push(&s->out, &all) < 0) {
 		fail_locked(s);
 	}
@@ -155,6 +161,7 @@ static void put_reply_locked(struct stream *s, struct job *j)
 	if (s->pushes_lost) {
 		put_push_all_locked(s); /* nothing newer is told before it */
 	}
+	pai_ws_told_reply(s->told, req);
 	if (pai_ws_put_reply(&s->out, j->id, req, reply_flags(s)) < 0) {
 		fail_locked(s);
 	}
@@ -258,11 +265,75 @@ static void flush_from_anywhere_locked(struct stream *s)
 	}
 }
 
+static void put_push_locked(void *arg, const struct pai_ws_push *push)
+{
+	struct stream *s = arg;
+
+	if (s->pushes_lost || s->out.len - s->out_at > PUSHES_MAX) {
+		s->pushes_lost = true;
+	} else if (push->flags & PAI_WS_PUSH_ALL) {
+		put_push_all_locked(s);
+	} else if (pai_ws_put_push(&s->out, push) < 0) {
+		s->pushes_lost = true; /* a name that no frame may carry */
+	} else {
+		pai_ws_told_push(s->told, push);
+	}
+}
+
+static void done(struct pai_ws_req *req)
+{
+	(void)req; /* it is, when submit returns */
+}
+
+/* What no watch tells, before the barrier's own reply. */
+static void compare(void *arg)
+{
+	struct job *j = arg;
+	struct stream *s = j->s;
+	struct pai_ws_req *req;
+	bool all;
+
+	(void)pthread_mutex_lock(&s->lock);
+	all = pai_ws_told_begin(s->told);
+	while (!s->failed && (req = pai_ws_told_next(s->told, &all)) != NULL) {
+		(void)pthread_mutex_unlock(&s->lock);
+		req->done = done;
+		pai_ws_submit(s->ws, req);
+		(void)pthread_mutex_lock(&s->lock);
+		pai_ws_told_compared(s->told, req, &all, put_push_locked, s);
+	}
+	j->in.req.out.end = all;
+	put_reply_locked(s, j);
+	job_free_locked(j);
+	flush_from_anywhere_locked(s);
+	(void)pthread_mutex_unlock(&s->lock);
+}
+
+/* True: it answers the barrier. */
+static bool compares(struct stream *s, struct job *j)
+{
+	bool is_small;
+
+	if (j->in.req.op != PAI_WS_BARRIER || j->in.req.error || !s->told) {
+		return false;
+	}
+	(void)pthread_mutex_lock(&s->lock);
+	is_small = pai_ws_told_count(s->told) <= COMPARE_AT_ONCE;
+	(void)pthread_mutex_unlock(&s->lock);
+	if (is_small || pai_pool_submit(s->pool, compare, j) < 0) {
+		compare(j);
+	}
+	return true;
+}
+
 static void on_done(struct pai_ws_req *req)
 {
 	struct job *j = (struct job *)req;
 	struct stream *s = j->s;
 
+	if (compares(s, j)) {
+		return;
+	}
 	(void)pthread_mutex_lock(&s->lock);
 	if (req->op == PAI_WS_READ && req->error == 0 && req->out.len > 0 && !s->failed) {
 		j->done = 0;
@@ -280,14 +351,8 @@ static void on_push(void *arg, const struct pai_ws_push *push)
 	struct stream *s = arg;
 
 	(void)pthread_mutex_lock(&s->lock);
-	if (!s->ready) {
-		/* Nothing has been asked yet, so nothing is known. */
-	} else if (s->pushes_lost || s->out.len - s->out_at > PUSHES_MAX) {
-		s->pushes_lost = true;
-	} else if (push->flags & PAI_WS_PUSH_ALL) {
-		put_push_all_locked(s);
-	} else if (pai_ws_put_push(&s->out, push) < 0) {
-		s->pushes_lost = true; /* a name that no frame may carry */
+	if (s->ready) { /* before, nothing has been asked, so nothing is known */
+		put_push_locked(s, push);
 	}
 	flush_from_anywhere_locked(s);
 	(void)pthread_mutex_unlock(&s->lock);
@@ -319,6 +384,9 @@ static int answer_hello(struct stream *s, const struct pai_ws_serve *c, struct p
 		(void)snprintf(ready.message, sizeof(ready.message), "%s", why.msg);
 	} else {
 		ready.caps = s->ws->caps & ~(uint32_t)PAI_WS_CAP_INLINE;
+		if (s->ws->caps & PAI_WS_CAP_WATCH && s->ws->caps & PAI_WS_CAP_INLINE) {
+			s->told = pai_ws_told_new();
+		}
 	}
 	(void)pthread_mutex_lock(&s->lock);
 	s->ready = r == 0;
@@ -565,6 +633,7 @@ static void stream_free(struct stream *s)
 	if (s->wake_fd >= 0) {
 		(void)close(s->wake_fd);
 	}
+	pai_ws_told_free(s->told);
 	pai_buf_fini(&s->in);
 	pai_buf_fini(&s->out);
 	(void)pthread_mutex_destroy(&s->lock);
@@ -582,6 +651,7 @@ int pai_ws_serve_run(const struct pai_ws_serve *c, struct pai_err *err)
 		return pai_err_no_memory(err);
 	}
 	s->fd = c->take_fd;
+	s->pool = c->pool;
 	r = stream_init(s);
 	if (r == 0) {
 		r = serve(s, c);

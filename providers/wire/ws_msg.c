@@ -14,7 +14,7 @@
 #define CAPS ((uint32_t)(1 << 0 | 1 << 1 | 1 << 3 | 1 << 4)) /* of enum pai_ws_caps, not INLINE */
 #define SET_VALID 0x1ffu
 #define ALLOC_MODES 0x7fu /* FALLOC_FL_* */
-#define PUSH_FLAGS 0x3fu
+#define PUSH_FLAGS 0x7fu
 #define PUSH_NAMED 1u
 #define PUSH_EXISTS 2u
 #define KNOWN_BYTES_MIN 25u /* of one entry of a COMPARE */

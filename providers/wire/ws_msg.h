@@ -89,6 +89,10 @@ int pai_ws_get_reply(
 int pai_ws_get_reply_head(
     struct pai_view payload, enum pai_ws_op *op, int *error, uint32_t *flags) PAI_WARN_UNUSED;
 
+/* What tells two states of a file apart, its access time aside: FNV-1a of its bytes on the wire,
+ * and never 0. In a COMPARE it lies in the entry's cookie. */
+uint64_t pai_ws_attr_stamp(const struct pai_ws_attr *a);
+
 int pai_ws_put_push(struct pai_buf *out, const struct pai_ws_push *push) PAI_WARN_UNUSED;
 struct pai_ws_pushed {
 	struct pai_ws_push push; /* its name is the one below, or NULL */

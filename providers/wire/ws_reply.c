@@ -107,6 +107,9 @@ static void put_results(struct pai_ws_writer *w, const struct pai_ws_req *req, u
 	if (results & PAI_WS_R_KNOWN) {
 		put_known(w, req);
 	}
+	if (results & PAI_WS_R_END) {
+		pai_ws_w8(w, req->out.end);
+	}
 }
 
 int pai_ws_put_reply(struct pai_buf *out, uint32_t id, const struct pai_ws_req *req, uint32_t flags)
@@ -318,6 +321,9 @@ static int get_results(
 	}
 	if (results & PAI_WS_R_KNOWN) {
 		get_known(in, asked);
+	}
+	if (results & PAI_WS_R_END) {
+		got->out.end = pai_ws_gbool(in);
 	}
 	return r;
 }

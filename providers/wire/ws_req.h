@@ -90,7 +90,10 @@ enum pai_ws_op {
 			 The attr is read after the watch exists. Idempotent. ENOSPC, EACCES,
 			 EOPNOTSUPP: it can't be watched, so nothing of it may be cached */
 	PAI_WS_UNWATCH, /* at.id */
-	PAI_WS_BARRIER, /* completes after every push for changes made before it was submitted */
+	PAI_WS_BARRIER, /* completes after every push for changes made before it was submitted ->
+			   out.end: and after a push (FOUND) of all that differs, in watched
+			   directories, from what was told of a name by LOOKUP, READDIR, COMPARE and
+			   what makes one. False: the client has to COMPARE */
 	PAI_WS_ACCESS,  /* at | handle, flags (R_OK..): as the server's own user */
 	/* at (dir), in.known -> each attr, has_attr: many LOOKUPs by one request. Where the ctime
 	 * that was given still holds, so do the flags that were given with it. CAP_WATCH */
@@ -235,9 +238,11 @@ enum pai_ws_push_flags {
 	PAI_WS_PUSH_DIR_GONE = 1 << 4, /* the watched object itself was removed, or moved to where
 					  the server lost it: forget its place; its watch has
 					  ended, WATCH it anew once found */
-	PAI_WS_PUSH_ALL = 1 << 5, /* overflow, or a late barrier: nothing is known about anything,
-				     not even which watches live (WATCH again costs nothing); name
-				     is NULL */
+	PAI_WS_PUSH_ALL = 1 << 5,   /* overflow, or a late barrier: nothing is known about anything,
+				       not even which watches live (WATCH again costs nothing); name
+				       is NULL */
+	PAI_WS_PUSH_FOUND = 1 << 6, /* no watch told of it: a barrier compared it with what the
+				       client was told of the name */
 };
 struct pai_ws_push {
 	struct pai_ws_identity dir; /* the watched object */

@@ -64,7 +64,7 @@ const struct pai_ws_shape pai_ws_shapes[PAI_WS_OP_COUNT] = {
     [PAI_WS_UNLOCK_OWNER] = {32, HANDLE | LOCK, 0, 0},
     [PAI_WS_WATCH] = {33, AT, ATTR, 0},
     [PAI_WS_UNWATCH] = {34, AT, 0, 0},
-    [PAI_WS_BARRIER] = {35, 0, 0, 0},
+    [PAI_WS_BARRIER] = {35, 0, PAI_WS_R_END, 0},
     [PAI_WS_ACCESS] = {36, AT | HANDLE | FLAGS | CRED, 0, ACCESS_FLAGS},
     [PAI_WS_COMPARE] = {37, AT | PAI_WS_P_KNOWN, PAI_WS_R_KNOWN, 0},
 };

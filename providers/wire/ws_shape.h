@@ -39,6 +39,7 @@ enum pai_ws_result {
 	PAI_WS_R_STATFS = 1 << 6,
 	PAI_WS_R_LOCK = 1 << 7,
 	PAI_WS_R_KNOWN = 1 << 8,
+	PAI_WS_R_END = 1 << 9,
 };
 struct pai_ws_shape {
 	uint8_t number; /* on the wire; never changes its meaning */
@@ -76,9 +77,6 @@ uint8_t pai_ws_gbool(struct pai_reader *in);
 int64_t pai_ws_gsize(struct pai_reader *in);
 uint32_t pai_ws_gbits(struct pai_reader *in, uint32_t allowed);
 void pai_ws_glock(struct pai_reader *in, struct pai_ws_req *req);
-/* What tells two states of a file apart, its access time aside: FNV-1a of its bytes on the wire,
- * and never 0. In a COMPARE it lies in the entry's cookie. */
-uint64_t pai_ws_attr_stamp(const struct pai_ws_attr *a);
 /* Of one entry of a directory. */
 bool pai_ws_name_is_sane(const char *name, size_t len);
 

@@ -181,11 +181,14 @@ else
 			python3 -c 'import json, sys; n = json.load(sys.stdin)["server"]; print(n["lookup"], n["compare"])'
 	}
 	read -r lookups compares < <(asked)
+	# A server elsewhere compares by itself what it has told.
+	least=2
+	[ "$PAI_OVER" = local ] && [ -z "${PAI_LOCAL_OPTS:-}" ] || least=0
 	# Many: one is looked at now and then between the two.
 	sandbox python3 -c 'import os; [(os.mknod("tmp"), os.unlink("tmp")) for i in range(100)]'
 	read -r lookups_after compares_after < <(asked)
 	lookups=$((lookups_after - lookups)) compares=$((compares_after - compares))
-	if [ $lookups -lt 100 ] && [ $compares -ge 2 ] && [ $compares -lt 100 ]; then
+	if [ $lookups -lt 100 ] && [ $compares -ge $least ] && [ $compares -lt 100 ]; then
 		ok echo-many-are-compared-at-once
 	else
 		not_ok echo-many-are-compared-at-once "$lookups look-ups, $compares comparisons"

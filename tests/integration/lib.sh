@@ -38,7 +38,7 @@ fi
 # What is slow to build is kept, by version, from run to run.
 PAI_TEST_CACHE=${PAI_TEST_CACHE:-$(dirname "${CARGO_HOME:-$HOME/.cargo}")/.cache/paifs-tests}
 PATH=$PAI_BUILD:$PATH
-export PAI_ON PAI_BUILD PAI_LONG PAI_TMP PATH
+export PAI_ON PAI_OVER PAI_BUILD PAI_LONG PAI_TMP PATH
 export GIT_CONFIG_GLOBAL=$PAI_TMP/gitconfig GIT_CONFIG_NOSYSTEM=1
 
 failed=0

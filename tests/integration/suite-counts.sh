@@ -17,6 +17,7 @@ from pai_ask import Client
 client = Client(sys.argv[1])
 client.hello()
 box = sys.argv[2]
+FAR = "workspace=helper" in os.environ.get("PAI_LOCAL_OPTS", "") or os.environ["PAI_OVER"] == "ssh"
 bad = 0
 START = ["pai-exec", "-n", "default", "-s", "work", "--"]
 
@@ -115,9 +116,9 @@ check("cp-forwards-no-xattr", only(counted(lambda: quiet("cp", "-r", "files", "c
 check("cp-a-forwards-no-xattr", only(counted(lambda: quiet("cp", "-a", "files", "copy-a"))), {})
 
 # A barrier asks about the open files that it can't drop one by one, and about all that the kernel
-# believes 128 at once.
+# believes 512 at once. A server elsewhere compares what it has told by itself.
 sync()
-compares = {"compare": 14}
+compares = {} if FAR else {"compare": 14}
 check("barrier-compares-in-bulk", counted(sync)[1], {"barrier": 1, **compares})
 for path in names[:10]:
     read(path)

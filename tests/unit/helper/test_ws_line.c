@@ -325,6 +325,58 @@ Test(ws_line, a_change_is_pushed_before_the_barrier_is_passed)
 	cr_assert(found);
 }
 
+static size_t count_found(const char *name, uint32_t nlink)
+{
+	size_t count = 0;
+
+	(void)pthread_mutex_lock(&w.lock);
+	for (size_t i = 0; i < w.push_count; i++) {
+		count += w.pushes[i].flags & PAI_WS_PUSH_FOUND && strcmp(w.names[i], name) == 0 &&
+			 w.pushes[i].attr.nlink == nlink;
+	}
+	(void)pthread_mutex_unlock(&w.lock);
+	return count;
+}
+
+static bool barrier_compares_all(void)
+{
+	struct pai_ws_req barrier = {.op = PAI_WS_BARRIER, .at = {.path = ""}};
+
+	cr_assert_eq(run(&barrier), 0);
+	return barrier.out.end;
+}
+
+Test(ws_line, a_barrier_finds_what_no_watch_tells)
+{
+	struct pai_ws_req watch = {.op = PAI_WS_WATCH, .at = {.path = ""}};
+	struct pai_ws_req opened = {.op = PAI_WS_OPENDIR, .at = {.path = ""}};
+	struct pai_ws_req list = {.op = PAI_WS_READDIR, .in.list.max = 4096};
+	char path[128], other[160];
+
+	for (int i = 0; i < 200; i++) {
+		(void)snprintf(path, sizeof(path), "%s/f%d", w.dir, i);
+		(void)close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	}
+	(void)snprintf(path, sizeof(path), "%s/out-of-sight", w.dir);
+	cr_assert_eq(mkdir(path, 0700), 0);
+	cr_assert_eq(run(&watch), 0);
+	cr_assert_eq(run(&opened), 0);
+	list.handle = opened.out.handle;
+	cr_assert_eq(run(&list), 0);
+	cr_assert(list.out.end);
+	pai_ws_req_fini(&list);
+	cr_assert(barrier_compares_all());
+	cr_assert_eq(count_found("f7", 1), 0u);
+	(void)snprintf(path, sizeof(path), "%s/f7", w.dir);
+	(void)snprintf(other, sizeof(other), "%s/out-of-sight/second", w.dir);
+	cr_assert_eq(link(path, other), 0);
+	cr_assert(barrier_compares_all());
+	cr_assert_eq(count_found("f7", 2), 1u);
+	cr_assert_eq(count_found("f8", 1), 0u, "it is as it was");
+	cr_assert(barrier_compares_all());
+	cr_assert_eq(count_found("f7", 2), 1u, "once");
+}
+
 /* --- waiting for a lock --- */
 
 struct waiting {
