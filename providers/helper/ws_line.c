@@ -320,7 +320,7 @@ void pai_ws_line_send_waiting_locked(struct ws_line *l, struct ws_entry_queue *f
 		int error;
 
 		TAILQ_REMOVE(&l->waiting, e, queue);
-		error = put_locked(l, e);
+		error = e->is_doubted ? EIO : put_locked(l, e);
 		if (error) {
 			e->req->error = error == DONE_ALREADY ? 0 : error;
 			e->req->server_private = NULL;
@@ -364,18 +364,22 @@ static bool is_settled_locked(struct ws_line *l, const struct pai_ws_req *req, i
 	struct ws_slot *s = req->handle ? slot_of(&l->slots, req->handle) : NULL;
 	bool is_gone = __atomic_load_n(&l->base.gone, __ATOMIC_ACQUIRE);
 	bool is_lost = s && (l->state != WS_LINE_UP || s->stream != l->stream);
+	bool gives_back = pai_ws_line_gives_back(req->op);
 
 	if (s && req->op == PAI_WS_RELEASE && (is_gone || is_lost)) {
 		free_slot(&l->slots, s);
 	}
 	if (is_gone) {
-		*error = pai_ws_line_gives_back(req->op) ? 0 : ESTALE;
+		*error = gives_back ? 0 : ESTALE;
 	} else if (req->handle && !s) {
 		*error = EBADF;
-	} else if (is_lost || (req->op == PAI_WS_UNWATCH && l->state != WS_LINE_UP)) {
-		*error = pai_ws_line_gives_back(req->op) ? 0 : EIO;
+	} else if (gives_back &&
+		   (is_lost || (req->op == PAI_WS_UNWATCH && l->state != WS_LINE_UP))) {
+		*error = 0;
+	} else if (is_lost && l->state == WS_LINE_UP) {
+		*error = EIO;
 	} else {
-		return false;
+		return false; /* of a lost file the next stream tells whether all is gone */
 	}
 	return true;
 }
@@ -419,7 +423,7 @@ static void line_submit(struct pai_ws *base, struct pai_ws_req *req)
 	pai_ws_line_complete_all(&failed);
 }
 
-static bool waits_for_lock(const struct pai_ws_req *req)
+bool pai_ws_line_waits_for_lock(const struct pai_ws_req *req)
 {
 	return (req->op == PAI_WS_SETLK && req->flags & 1) ||
 	       (req->op == PAI_WS_FLOCK && !(req->flags & LOCK_NB));
@@ -436,7 +440,7 @@ static struct pai_ws_req *give_up_locked(struct ws_line *l, struct ws_entry *e)
 		free(e);
 		return req;
 	}
-	if (waits_for_lock(req)) {
+	if (pai_ws_line_waits_for_lock(req)) {
 		if (!e->is_cancelled) {
 			e->is_cancelled = true;
 			pai_ws_line_flush_locked(
@@ -456,7 +460,7 @@ static void line_cancel(struct pai_ws *base, struct pai_ws_req *req)
 {
 	struct ws_line *l = line_of(base);
 	struct pai_ws_req *ended = NULL;
-	bool is_lock = waits_for_lock(req);
+	bool is_lock = pai_ws_line_waits_for_lock(req);
 
 	(void)pthread_mutex_lock(&l->lock);
 	if (req->server_private) {

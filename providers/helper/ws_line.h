@@ -5,11 +5,13 @@
  * which they came. Nothing that the other end says is believed past what was asked; what may not
  * be ends the stream.
  *
- * When a stream ends, what was sent and not answered is EIO: whether it was done is unknown. Files
- * that were opened on it are EIO from then on, whatever is asked of them but RELEASE; so a lock
- * that went with it is not taken for held. One PAI_WS_PUSH_ALL is pushed, and the next request
- * opens another stream: it waits for that, and is EIO when it fails (the next try is put off, ever
- * longer). ws->gone is set by the other end's word, by `open`, and by pai_ws_revoke().
+ * When a stream ends, one PAI_WS_PUSH_ALL is pushed, and who waits for an answer, or the next
+ * request, has another opened. All wait for that: it fails, and they are EIO (the next try is put
+ * off, ever longer), or ESTALE, when nothing is there any more. Else what was sent before and not
+ * answered is EIO: whether it was done is unknown. And files that were opened on the former stream
+ * are EIO from then on, whatever is asked of them but RELEASE; so a lock that went with it is not
+ * taken for held. A wait for a lock has no part in that: it is EIO at once. ws->gone is set by the
+ * other end's word, by `open`, and by pai_ws_revoke().
  *
  * pai_ws_cancel(): a request that was not sent is ECANCELED. Of one that was, the wait ends with
  * ECANCELED, whatever becomes of it there; what it opens is closed again. A wait for a lock ends

@@ -104,6 +104,28 @@ static void take_all_locked(
 	}
 }
 
+/* What was sent and not answered is put first among what waits; what nobody waits for, or should
+ * not, is left for the caller. */
+static void doubt_all_locked(struct ws_line *l, struct ws_entry_queue *ret)
+{
+	struct ws_entry_queue sent = TAILQ_HEAD_INITIALIZER(sent);
+	struct ws_entry *e;
+
+	take_all_locked(l, &sent, EIO, false);
+	while ((e = TAILQ_FIRST(&sent)) != NULL) {
+		TAILQ_REMOVE(&sent, e, queue);
+		if (!e->req || l->closing || pai_ws_line_gives_back(e->op) ||
+		    pai_ws_line_waits_for_lock(e->req)) {
+			TAILQ_INSERT_TAIL(ret, e, queue);
+			continue;
+		}
+		e->req->server_private = e;
+		e->is_sent = e->is_sending = false;
+		e->is_doubted = true;
+		TAILQ_INSERT_HEAD(&l->waiting, e, queue);
+	}
+}
+
 static void push(struct ws_line *l, const struct pai_ws_push *p)
 {
 	(void)pthread_mutex_lock(&l->pushing);
@@ -164,7 +186,11 @@ static void stream_end(struct ws_line *l, const char *why)
 	l->out_at = 0;
 	l->chunk_of = NULL;
 	TAILQ_INIT(&l->sending);
-	take_all_locked(l, &ended, is_gone ? ESTALE : EIO, is_gone);
+	if (is_gone) {
+		take_all_locked(l, &ended, ESTALE, true);
+	} else {
+		doubt_all_locked(l, &ended);
+	}
 	(void)pthread_mutex_unlock(&l->lock);
 	pai_buf_fini(&l->in);
 	l->in.max = IN_MAX;

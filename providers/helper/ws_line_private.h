@@ -12,9 +12,9 @@
  *
  * Invariants
  *   `lock` guards what is marked; it is never held across a completion or a push
- *   an entry is in `waiting` (not sent), or in the table by its id until its reply has come
- *   req->server_private is its entry while, and only while, the entry's `req` is it
- *   after `closing` nothing is pushed
+ *   an entry is in `waiting` (not sent, or in doubt), or in the table by its id until its reply has
+ * come req->server_private is its entry while, and only while, the entry's `req` is it after
+ * `closing` nothing is pushed
  */
 #ifndef PAI_HELPER_WS_LINE_PRIVATE_H
 #define PAI_HELPER_WS_LINE_PRIVATE_H
@@ -45,6 +45,7 @@ struct ws_entry {
 	size_t bytes; /* of the window */
 	size_t done;  /* of those: sent, or come */
 	bool is_sent, is_sending, is_cancelled;
+	bool is_doubted; /* was sent and lost its answer: it only waits for what the error is */
 };
 LIST_HEAD(ws_entry_list, ws_entry);
 TAILQ_HEAD(ws_entry_queue, ws_entry);
@@ -109,6 +110,7 @@ void pai_ws_line_send_waiting_locked(struct ws_line *l, struct ws_entry_queue *f
 void pai_ws_line_complete_all(struct ws_entry_queue *failed);
 /* What gives something back succeeds whatever has become of the rest. */
 bool pai_ws_line_gives_back(enum pai_ws_op op);
+bool pai_ws_line_waits_for_lock(const struct pai_ws_req *req);
 /* Whether something is left that the socket doesn't take now. */
 bool pai_ws_line_send_locked(struct ws_line *l);
 /* Sends what was put, now or by the loop; `r` < 0: the stream can't carry it and is shut. */
