@@ -1,6 +1,7 @@
 /*
  * What is put into a container whose files are its own: a tar archive, through the engine, before
- * it is started. Also the lease, which the helper there keeps in order.
+ * it is started. Also the lease, which process 1 there obeys and no command can change: it is
+ * root's, as the helper is, and nobody in the container is (save where -o uid=0 asked for it).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,7 @@ struct entry {
 	unsigned mode;
 	const char *data; /* NULL: a directory */
 	size_t len;
+	bool is_user; /* the commands', else root's: they can't change it */
 };
 
 /* ustar: octal numbers with their NUL, a checksum over the header with spaces in its place. */
@@ -33,8 +35,8 @@ static int put_entry(struct pai_buf *b, const struct pai_docker *d, const struct
 	memset(h, 0, sizeof(h));
 	(void)snprintf(h, 100, "%s", e->name);
 	(void)snprintf(h + 100, 8, "%07o", e->mode);
-	(void)snprintf(h + 108, 8, "%07o", (unsigned)d->uid & 07777777);
-	(void)snprintf(h + 116, 8, "%07o", (unsigned)d->gid & 07777777);
+	(void)snprintf(h + 108, 8, "%07o", e->is_user ? (unsigned)d->uid & 07777777 : 0);
+	(void)snprintf(h + 116, 8, "%07o", e->is_user ? (unsigned)d->gid & 07777777 : 0);
 	(void)snprintf(h + 124, 12, "%011llo", (unsigned long long)e->len);
 	(void)snprintf(h + 136, 12, "%011llo", (unsigned long long)(pai_clock_wall_ms() / 1000));
 	memset(h + 148, ' ', 8);
@@ -54,15 +56,17 @@ int pai_docker_put(struct pai_docker *d, const char *id, const char *nonce, bool
 {
 	const char *lease = expires ? PAI_DOCKER_LEASE_NEW "\n" : "0\n";
 	const struct entry entries[] = {
-	    {"workspace", 0755, NULL, 0},
-	    {"tmp", 01777, NULL, 0},
-	    {"home", 0755, NULL, 0},
-	    {"home/pai", 0700, NULL, 0},
-	    {"run/pai", 0700, NULL, 0},
-	    {"run/pai/sock", 0700, NULL, 0},
-	    {"run/pai/nonce", 0400, nonce, strlen(nonce)},
-	    {"run/pai/lease", 0600, lease, strlen(lease)},
-	    {"run/pai/pai-helper", 0500, helper->data, helper->len},
+	    {"workspace", 0755, NULL, 0, true},
+	    {"tmp", 01777, NULL, 0, false},
+	    {"home", 0755, NULL, 0, false},
+	    {"home/pai", 0700, NULL, 0, true},
+	    {"run", 0755, NULL, 0, false},
+	    {"run/pai", 0755, NULL, 0, false},
+	    {"run/pai/sock", 0700, NULL, 0, true},
+	    {"run/pai/far", 0700, NULL, 0, true},
+	    {"run/pai/nonce", 0444, nonce, strlen(nonce), false},
+	    {"run/pai/lease", 0444, lease, strlen(lease), false},
+	    {"run/pai/pai-helper", 0555, helper->data, helper->len, false},
 	};
 	pai_auto_buf struct pai_buf tar = PAI_BUF_INIT(ARCHIVE_MAX);
 	static const char end[2 * BLOCK];
@@ -88,7 +92,8 @@ int pai_docker_far_lease(struct pai_docker *d, const char *id, uint64_t ttl_ms,
 	int r;
 
 	(void)snprintf(ttl, sizeof(ttl), "%llu", (unsigned long long)ttl_ms);
-	r = pai_docker_exec(d, id, argv, call, &fd, err);
+	r = pai_docker_exec(
+	    d, id, &(const struct pai_docker_exec){.argv = argv, .is_root = true}, call, &fd, err);
 	r = r < 0 ? r : pai_call_poll(call, fd, POLLIN, err);
 	if (r < 0) {
 		return r;

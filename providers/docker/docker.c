@@ -99,7 +99,6 @@ bool pai_docker_has_expired(const struct pai_docker_info *info)
 static int fill_and_start(struct making *m, const char *dir, const struct pai_docker_made *made,
     struct pai_docker_sandbox **ret, struct pai_err *err)
 {
-	const struct pai_docker_far_input in = {m->in->ttl_ms, m->in->env};
 	auto_sandbox struct pai_docker_sandbox *sb = NULL;
 	pai_auto_buf struct pai_buf helper = PAI_BUF_INIT(0);
 	struct pai_docker_info info = {.state = PAI_DOCKER_MADE};
@@ -115,7 +114,8 @@ static int fill_and_start(struct making *m, const char *dir, const struct pai_do
 	r = r < 0 ? r
 		  : pai_docker_put(m->d, made->id, dir, m->in->ttl_ms > 0, &helper, m->call, err);
 	r = r < 0 ? r : pai_docker_open_sandbox(m->d, -1, &info, &sb, err);
-	r = r < 0 ? r : pai_docker_far_open(sb, &in, m->call, &far, err); /* which starts it */
+	r = r < 0 ? r
+		  : pai_docker_far_open(sb, m->in->env, m->call, &far, err); /* which starts it */
 	r = r < 0 || !m->in->ttl_ms
 		? r
 		: pai_docker_far_lease(m->d, made->id, m->in->ttl_ms, m->call, err);

@@ -70,7 +70,8 @@ struct pai_docker {
 	char mark[PAI_DOCKER_HASH + 1]; /* of root: tells our containers from another's */
 	char *image, *runtime;          /* NULL: none given */
 	bool pull;
-	bool far; /* -o workspace=helper: files are the container's own */
+	bool far;          /* -o workspace=helper: files are the container's own */
+	uint64_t grace_ms; /* of a link to it */
 	uid_t uid;
 	gid_t gid;
 	uint64_t reserve_bytes;
@@ -172,7 +173,12 @@ typedef void (*pai_docker_removed_fn)(void *arg, const char *id, const char *dir
 int pai_docker_events(struct pai_docker *d, int64_t since_s, const struct pai_call *call,
     pai_docker_removed_fn fn, void *arg, struct pai_err *err);
 /* A program in a running container: its stdin and stdout. NOT_FOUND: no such container. */
-int pai_docker_exec(struct pai_docker *d, const char *id, const char *const argv[],
+struct pai_docker_exec {
+	const char *const *argv;
+	bool is_root; /* uid 0, without a capability: what lies there is out of the commands' reach
+		       */
+};
+int pai_docker_exec(struct pai_docker *d, const char *id, const struct pai_docker_exec *x,
     const struct pai_call *call, int *ret_fd, struct pai_err *err);
 
 /* --- spec.c --- */
@@ -189,13 +195,9 @@ const char *pai_docker_image(const struct pai_docker *d, const struct pai_create
 /* --- far.c, archive.c: sandboxes whose files are the container's own --- */
 
 extern const struct pai_sandbox_ops pai_docker_far_ops;
-struct pai_docker_far_input { /* what only the creator knows */
-	uint64_t ttl_ms;
-	const struct pai_strmap *env;
-};
-/* The sandbox at the other end, borrowed until the handle is freed; in: NULL but for the creator.
- */
-int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_docker_far_input *in,
+/* The sandbox at the other end, borrowed until the handle is freed; env: of its commands, NULL but
+ * for the creator, who alone knows it. */
+int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_strmap *env,
     const struct pai_call *call, struct pai_sandbox **ret, struct pai_err *err);
 void pai_docker_far_close(struct pai_docker_far *f); /* NULL is fine */
 /* Everything that is needed in the container, before it is started. */

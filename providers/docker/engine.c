@@ -547,16 +547,17 @@ int pai_docker_events(struct pai_docker *d, int64_t since_s, const struct pai_ca
 
 /* --- exec --- */
 
-static int exec_body(const char *const argv[], char **ret, struct pai_err *err)
+static int exec_body(const struct pai_docker_exec *x, char **ret, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *j = pai_json_object();
 	struct pai_json *cmd = pai_json_array();
 	int r = cmd ? 0 : -ENOMEM;
 
-	for (size_t i = 0; r == 0 && argv[i]; i++) {
-		r = pai_json_push_str(cmd, argv[i]);
+	for (size_t i = 0; r == 0 && x->argv[i]; i++) {
+		r = pai_json_push_str(cmd, x->argv[i]);
 	}
 	r = pai_json_set(j, "Cmd", cmd) < 0 ? -ENOMEM : r;
+	r = r || !x->is_root ? r : pai_json_set_str(j, "User", "0:0");
 	r = r ? r : pai_json_set_bool(j, "AttachStdin", true);
 	r = r ? r : pai_json_set_bool(j, "AttachStdout", true);
 	r = r ? r : pai_json_set_bool(j, "AttachStderr", true);
@@ -564,7 +565,7 @@ static int exec_body(const char *const argv[], char **ret, struct pai_err *err)
 	return *ret ? 0 : pai_err_no_memory(err);
 }
 
-int pai_docker_exec(struct pai_docker *d, const char *id, const char *const argv[],
+int pai_docker_exec(struct pai_docker *d, const char *id, const struct pai_docker_exec *x,
     const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
 	static const char start[] = "{\"Detach\":false,\"Tty\":false}";
@@ -576,7 +577,7 @@ int pai_docker_exec(struct pai_docker *d, const char *id, const char *const argv
 	struct pai_http_words *words = NULL;
 	struct pai_loop *loop = pai_wire_loop(err);
 	char path[256];
-	int r = loop ? exec_body(argv, &body, err) : -err->errnum;
+	int r = loop ? exec_body(x, &body, err) : -err->errnum;
 
 	q.body = body;
 	(void)snprintf(path, sizeof(path), "/containers/%s/exec", id);

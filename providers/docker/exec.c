@@ -140,5 +140,7 @@ int pai_docker_open_line(struct pai_sandbox *base, const char *const argv[],
 	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
 	int r = pai_docker_wake(sb, call, err);
 
-	return r < 0 ? r : pai_docker_exec(sb->docker, sb->base.id, argv, call, ret_fd, err);
+	return r < 0 ? r
+		     : pai_docker_exec(sb->docker, sb->base.id,
+			   &(const struct pai_docker_exec){.argv = argv}, call, ret_fd, err);
 }

@@ -6,7 +6,8 @@
  *
  *   /run/pai/pai-helper  nonce  lease  sock/     as where files are on this host (docker.h), in the
  *                                                container's own file system
- *   /run/pai/far/                                the worker's root
+ *   /run/pai/far/                                the worker's root; this and sock/ alone are
+ *                                                the user's
  *
  * One link per handle, each with a client id of its own, made when it is wanted.
  */
@@ -75,12 +76,12 @@ static int open_transport(void *arg, const struct pai_call *call, int *ret_fd, s
 {
 	struct pai_docker_far *f = arg;
 	const char *const argv[] = {PAI_DOCKER_RUN "/pai-helper", "serve", "--root",
-	    PAI_DOCKER_RUN "/far", "--make-root", "--client", f->client, "-o", "host_commands=yes",
-	    NULL};
+	    PAI_DOCKER_RUN "/far", "--client", f->client, "-o", "host_commands=yes", NULL};
 
 	pai_auto_docker_info struct pai_docker_info info = {0};
 	bool found = true;
-	int r = pai_docker_exec(f->docker, f->id, argv, call, ret_fd, err);
+	int r = pai_docker_exec(
+	    f->docker, f->id, &(const struct pai_docker_exec){.argv = argv}, call, ret_fd, err);
 
 	/* One that has stopped doesn't come back by itself: the link ends, and who wants another
 	 * starts the container first. */
@@ -104,7 +105,12 @@ static int open_link(struct pai_docker_far *f, const struct pai_call *call, stru
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct pai_link_config config = {
-	    .open = open_transport, .arg = f, .client = f->client, .freed = drop};
+	    .open = open_transport,
+	    .arg = f,
+	    .client = f->client,
+	    .grace_ms = f->docker->grace_ms,
+	    .freed = drop,
+	};
 	struct pai_link_config with_pool = config;
 
 	(void)pthread_once(&once, make_pool);
@@ -117,16 +123,21 @@ static int open_link(struct pai_docker_far *f, const struct pai_call *call, stru
 }
 
 /* The sandbox there: whoever comes first makes it, and says what its commands' environment is. */
-static int open_sandbox(struct pai_docker_far *f, const struct pai_docker_far_input *in,
+static int open_sandbox(struct pai_docker_far *f, const struct pai_strmap *env,
     const struct pai_call *call, struct pai_err *err)
 {
 	const struct pai_far_config config = {
-	    .name = "docker", .caps = f->docker->base.caps, .open = open_channel, .arg = f};
+	    .name = "docker",
+	    .caps = f->docker->base.caps,
+	    .hold_ms = f->docker->grace_ms,
+	    .open = open_channel,
+	    .arg = f,
+	};
 	const struct pai_create_input input = {
 	    .template_name = PAI_WORKSPACE,
 	    .binding_key = FAR_KEY,
-	    .ttl_ms = in ? in->ttl_ms : 0,
-	    .env = in ? in->env : NULL,
+	    /* No ttl: process 1 ends the container by the lease, which commands can't reach. */
+	    .env = env,
 	    /* Of what the container has. */
 	    .network = {.access = PAI_NETWORK_FULL},
 	};
@@ -135,7 +146,7 @@ static int open_sandbox(struct pai_docker_far *f, const struct pai_docker_far_in
 	return r < 0 ? r : pai_provider_create(f->provider, &input, call, &f->sandbox, err);
 }
 
-static int far_new(struct pai_docker_sandbox *sb, const struct pai_docker_far_input *in,
+static int far_new(struct pai_docker_sandbox *sb, const struct pai_strmap *env,
     const struct pai_call *call, struct pai_docker_far **ret, struct pai_err *err)
 {
 	struct pai_docker_far *f = calloc(1, sizeof(*f));
@@ -151,7 +162,7 @@ static int far_new(struct pai_docker_sandbox *sb, const struct pai_docker_far_in
 	(void)!getrandom(&random, sizeof(random), 0);
 	(void)snprintf(f->client, sizeof(f->client), "docker-%016llx", (unsigned long long)random);
 	r = open_link(f, call, err);
-	r = r < 0 ? r : open_sandbox(f, in, call, err);
+	r = r < 0 ? r : open_sandbox(f, env, call, err);
 	if (r < 0) {
 		pai_docker_far_close(f);
 		return pai_err_wrap(err, "the helper in container %.12s", sb->base.id);
@@ -170,7 +181,7 @@ static struct pai_docker_far *current(struct pai_docker_sandbox *sb)
 	return f;
 }
 
-int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_docker_far_input *in,
+int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_strmap *env,
     const struct pai_call *call, struct pai_sandbox **ret, struct pai_err *err)
 {
 	struct pai_docker_far *f = NULL;
@@ -181,7 +192,7 @@ int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_docker_f
 	}
 	f = current(sb);
 	if (!f) {
-		r = far_new(sb, in, call, &f, err);
+		r = far_new(sb, env, call, &f, err);
 		if (r < 0) {
 			return r;
 		}
@@ -298,15 +309,12 @@ static int far_open_files(
 	return open_stream(base, pai_sandbox_open_files, call, ret_fd, err);
 }
 
-/* Twice: the sandbox there answers for its time, and process 1 ends the container by the lease. */
 static int far_keep_alive(
     struct pai_sandbox *base, uint64_t ttl_ms, const struct pai_call *call, struct pai_err *err)
 {
 	struct pai_docker_sandbox *sb = pai_docker_sandbox_of(base);
-	struct pai_sandbox *far = NULL;
-	int r = pai_docker_far_open(sb, NULL, call, &far, err);
+	int r = pai_docker_wake(sb, call, err);
 
-	r = r < 0 ? r : pai_sandbox_keep_alive(far, ttl_ms, call, err);
 	r = r < 0 ? r : pai_docker_far_lease(sb->docker, sb->base.id, ttl_ms, call, err);
 	return judge(sb, r, call, err);
 }

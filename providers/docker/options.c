@@ -7,6 +7,7 @@
 #include "providers/base/key.h"
 #include "providers/base/path.h"
 #include "providers/docker/docker.h"
+#include "providers/helper/far.h"
 
 #define SOCKET_DEFAULT "/var/run/docker.sock"
 #define RESERVE_DEFAULT (64u << 20) /* room for the ledger, logs and journals of everybody else */
@@ -194,6 +195,7 @@ int pai_docker_take_options(
 {
 	int r = take_workspace(d, pai_strmap_get(options, "workspace"), err);
 
+	r = r < 0 ? r : pai_far_take_grace(options, &d->grace_ms, err);
 	r = r < 0 ? r : take_reserve(d, pai_strmap_get(options, "reserve"), err);
 	r = r < 0 ? r : take_paths(d, options, err);
 	r = r < 0 ? r : take_user(d, pai_strmap_get(options, "uid"), err);
@@ -211,6 +213,7 @@ const struct pai_option_doc pai_docker_option_docs[] = {
     {"certs", "DIR: with ca.pem, cert.pem and key.pem, as docker has them"},
     {"uid", "N[:GID]: whose the commands and files are, needed by root (default: yours)"},
     {"workspace", "host|helper: files in directories of this host, or in the containers"},
+    {"line_grace", "SECONDS that a lost line to a container may take to come back (default: 60)"},
     {"runtime", "NAME: what runs the containers: runsc, kata... (default: the engine's)"},
     {"reserve", "SIZE: free space below which writes through the mount fail (default: 64M)"},
     {"root", "DIR: where the files are kept (default: docker/ in the state directory)"},

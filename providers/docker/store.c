@@ -344,6 +344,7 @@ static int open_far(struct pai_docker *d, const struct pai_docker_info *info,
 
 	if (sb) {
 		sb->base.incarnation = strdup(info->dir);
+		sb->base.hold_ms = d->grace_ms;
 	}
 	if (!sb || !sb->base.incarnation) {
 		return pai_err_no_memory(err);

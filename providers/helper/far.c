@@ -15,8 +15,10 @@
 #include "providers/base/clock.h"
 #include "providers/helper/exec_line.h"
 #include "providers/helper/far_calls.h"
+#include "providers/helper/link.h"
 
 #define OPEN_LOOK_MS 5
+#define GRACE_S_MAX 86400
 #define PROOF_MS 5000 /* to ask whether a sandbox whose line has ended is gone */
 
 struct far {
@@ -172,6 +174,20 @@ static char *borrow(const char *text)
 static struct pai_strmap map_of(const struct pai_strmap *m)
 {
 	return m ? *m : (struct pai_strmap)PAI_STRMAP_INIT;
+}
+
+int pai_far_take_grace(const struct pai_strmap *options, uint64_t *ret_ms, struct pai_err *err)
+{
+	const char *text = pai_strmap_get(options, "line_grace");
+	unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
+
+	if (text && (!text[0] || strspn(text, "0123456789") != strlen(text) || seconds < 1 ||
+			seconds > GRACE_S_MAX)) {
+		return pai_err_set(err, PAI_E_INPUT,
+		    "line_grace=%s: expected a number of seconds from 1 to %d", text, GRACE_S_MAX);
+	}
+	*ret_ms = text ? seconds * 1000 : PAI_LINK_GRACE_MS;
+	return 0;
 }
 
 static int hand_out(

@@ -33,6 +33,9 @@ struct pai_far_config {
 /* On failure `freed` has not been called. */
 int pai_far_new(const struct pai_far_config *config, struct pai_provider **ret,
     struct pai_err *err) PAI_WARN_UNUSED;
+/* The option line_grace, or the default: milliseconds, for a link and for hold_ms. */
+int pai_far_take_grace(
+    const struct pai_strmap *options, uint64_t *ret_ms, struct pai_err *err) PAI_WARN_UNUSED;
 /* The `arg` of a provider that pai_far_new() made. */
 void *pai_far_arg(const struct pai_provider *p);
 /* Opens the stream of calls unless there is one: from then on caps and isolation are known. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
@@ -48,8 +49,8 @@ int pai_lease_extend(const char *dir, uint64_t ttl_ms, struct pai_err *err)
 		return 0;
 	}
 	n = snprintf(text, sizeof(text), "%lld\n", (long long)wanted);
-	fd = openat(dir_fd, "lease.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, text, (size_t)n) != n ||
+	fd = openat(dir_fd, "lease.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
+	if (fd < 0 || fchmod(fd, 0444) < 0 || write(fd, text, (size_t)n) != n ||
 	    renameat(dir_fd, "lease.new", dir_fd, "lease") < 0) {
 		return pai_err_sys(err, "write the lease");
 	}

@@ -29,7 +29,6 @@
 #define OPEN_LOOK_MS 5
 #define LEAVE_MS 2500 /* past what the link takes for its last words */
 #define LEAVE_LOOK_MS 2
-#define GRACE_S_MAX 86400
 #define WORDS_MS 1000  /* for why a relay that has ended did so */
 #define EARLY_MS 20000 /* a first try, when the provider is opened */
 
@@ -298,20 +297,6 @@ static int take_port(const struct pai_strmap *options, char **ret, struct pai_er
 	return r;
 }
 
-static int take_grace(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
-{
-	const char *text = pai_strmap_get(options, "line_grace");
-	unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
-
-	if (text && (!text[0] || strspn(text, "0123456789") != strlen(text) || seconds < 1 ||
-			seconds > GRACE_S_MAX)) {
-		return pai_err_set(err, PAI_E_INPUT,
-		    "line_grace=%s: expected a number of seconds from 1 to %d", text, GRACE_S_MAX);
-	}
-	s->grace_ms = text ? seconds * 1000 : PAI_LINK_GRACE_MS;
-	return 0;
-}
-
 static int take_transport(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
 {
 	const char *text = pai_strmap_get(options, "transport");
@@ -346,7 +331,7 @@ static int take_options(const struct pai_strmap *options, struct ssh *s, struct 
 	r = r < 0 ? r : take_path(options, "config", &s->config, err);
 	r = r < 0 ? r : take_path(options, "identity", &s->identity, err);
 	r = r < 0 ? r : take_text(options, "root", &s->root, err);
-	r = r < 0 ? r : take_grace(options, s, err);
+	r = r < 0 ? r : pai_far_take_grace(options, &s->grace_ms, err);
 	r = r < 0 ? r : take_transport(options, s, err);
 	if (r == 0 && !s->root) {
 		s->root = calloc(1, 1);
