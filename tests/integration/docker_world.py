@@ -3,9 +3,13 @@
     with Engine() as e:         # e.socket, e.image, e.ask(method, path, body), e.options
     docker_world.py run CMD...  # runs CMD with PAI_DOCKER_SOCKET, _IMAGE, _USER, _OPTIONS; "skip"
                                 # where no engine can run; the engine ends with it
+    docker_world.py workspace TOP KEY   # where the files of a mounted session's container are
 
 The engine is dockerd with data, sockets and network of its own (none), ended by its pid, with every
 container that it still has. The image is busybox: a static program and its links.
+
+host_image has no program of its own: host_runtime, which is runc, shows a container of it this
+machine's /usr, read-only. So what a suite runs here it runs there too, without a copy.
 """
 import ctypes
 import glob
@@ -74,8 +78,51 @@ def busybox_tar():
     return out.getvalue()
 
 
+# What a container of host_image sees of this machine, where it is no link.
+SHOWN = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc/alternatives")
+RUNTIME = """#!/bin/sh
+# runc, whose new containers see this machine's programs.
+for word; do
+	[ "$before" = --bundle ] && bundle=$word
+	[ "$word" = create ] && creates=1
+	before=$word
+done
+[ -z "$creates" ] || python3 -B "$0.py" "$bundle/config.json" || exit
+exec runc "$@"
+"""
+RUNTIME_EDIT = """import json, os, sys
+with open(sys.argv[1]) as f:
+    config = json.load(f)
+for name in %r:
+    if os.path.isdir("/" + name) and not os.path.islink("/" + name):
+        config["mounts"].insert(0, {"destination": "/" + name, "type": "bind", "source": "/" + name,
+                                    "options": ["rbind", "ro", "rprivate"]})
+with open(sys.argv[1], "w") as f:
+    json.dump(config, f)
+""" % (SHOWN,)
+
+
+def host_tar():
+    """A root file system of directories and links alone."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in ("dev", "etc", "proc", "run", "sys", "tmp", "workspace", "home", *SHOWN):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            if os.path.islink("/" + name):
+                info.type, info.linkname = tarfile.SYMTYPE, os.readlink("/" + name)
+            elif name in SHOWN and not os.path.isdir("/" + name):
+                continue
+            tar.addfile(info)
+        for name in ("etc/passwd", "etc/group"):
+            tar.add("/" + name, name)
+    return out.getvalue()
+
+
 class Engine:
     image = "pai-test:busybox"
+    host_image = "pai-test:host"
+    host_runtime = "host"
 
     def __init__(self):
         base = os.environ.get("PAI_TMP")
@@ -111,12 +158,18 @@ class Engine:
 
     def start(self):
         d = self.dir
+        runtime = d + "/runtime"
+        for path, text in ((runtime, RUNTIME), (runtime + ".py", RUNTIME_EDIT)):
+            with open(path, "w") as f:
+                f.write(text)
+            os.chmod(path, 0o755)
         env = dict(os.environ, PATH=os.environ["PATH"] + ":/usr/sbin:/sbin")
         with open(os.path.join(d, "dockerd.log"), "ab") as log:
             # pylint: disable-next=consider-using-with
             self.process = subprocess.Popen(
                 ["dockerd", "--iptables=false", "--bridge=none", "--data-root", d + "/data",
-                 "--exec-root", d + "/exec", "--pidfile", d + "/pid", "-H", "unix://" + self.socket],
+                 "--exec-root", d + "/exec", "--pidfile", d + "/pid", "-H", "unix://" + self.socket,
+                 "--add-runtime", f"{self.host_runtime}={runtime}"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
         deadline = time.monotonic() + SECONDS
         while not self.is_up():
@@ -203,12 +256,13 @@ class Engine:
         return self.get("/v1.41/containers/json?all=1")
 
     def load(self):
-        repo, tag = self.image.split(":")
-        query = urllib.parse.urlencode({"fromSrc": "-", "repo": repo, "tag": tag})
-        status, body = self.ask("POST", "/v1.41/images/create?" + query, busybox_tar(),
-                                "application/x-tar")
-        if status != 200 or b'"error"' in body:
-            raise RuntimeError(f"image: {status} {body[:200]}")
+        for image, tar in ((self.image, busybox_tar()), (self.host_image, host_tar())):
+            repo, tag = image.split(":")
+            query = urllib.parse.urlencode({"fromSrc": "-", "repo": repo, "tag": tag})
+            status, body = self.ask("POST", "/v1.41/images/create?" + query, tar,
+                                    "application/x-tar")
+            if status != 200 or b'"error"' in body:
+                raise RuntimeError(f"image: {status} {body[:200]}")
 
     def remove(self, which):
         return self.ask("DELETE", f"/v1.41/containers/{which}?force=1&v=1")[0]
@@ -218,7 +272,29 @@ class Engine:
             self.remove(c["Id"])
 
 
+def inspect(container):
+    """What the engine of PAI_DOCKER_SOCKET says of it; None: there is none."""
+    c = Connection(os.environ["PAI_DOCKER_SOCKET"])
+    c.request("GET", f"/v1.41/containers/{container}/json")
+    answer = c.getresponse()
+    return json.loads(answer.read()) if answer.status == 200 else None
+
+
+def containers(container):
+    return [container] if inspect(container) else []
+
+
+def workspace_of(top, key):
+    """Where root finds, on this host, what is /workspace in the session's container."""
+    found = inspect(os.getxattr(f"{top}/{key}", "user.pai.sandbox_id").decode())
+    bound = [m["Source"] for m in found["Mounts"] if m["Destination"] == "/workspace"]
+    return bound[0] if bound else f"/proc/{found['State']['Pid']}/root/workspace"
+
+
 def main():
+    if sys.argv[1:2] == ["workspace"] and len(sys.argv) == 4:
+        print(workspace_of(*sys.argv[2:]))
+        return
     if sys.argv[1:2] != ["run"] or len(sys.argv) < 3:
         sys.exit(__doc__)
     why = why_not()
@@ -227,6 +303,7 @@ def main():
         sys.exit(0)
     with Engine() as e:
         env = dict(os.environ, PAI_DOCKER_SOCKET=e.socket, PAI_DOCKER_IMAGE=e.image,
+                   PAI_DOCKER_HOST_IMAGE=e.host_image, PAI_DOCKER_HOST_RUNTIME=e.host_runtime,
                    PAI_DOCKER_OPTIONS=e.options, PAI_DOCKER_DIR=e.dir, PAI_DOCKER_USER=str(USER))
         status = subprocess.run(sys.argv[2:], env=env, check=False).returncode
     sys.exit(status)

@@ -2,7 +2,8 @@
 # timeout 240
 """pai-exec and pai against a real daemon with provider local: once without a mount (-s KEY), once
 standing in the mount. Every row of the exit table, streams, signals, terminals, ends of clients.
-PAI_OVER=ssh: the same over ssh, on a host that is this machine. PAI_PASSES=mount: in the mount alone."""
+PAI_OVER=ssh: the same over ssh, on a host that is this machine; docker and docker-helper as in lib.sh.
+PAI_PASSES=mount: in the mount alone."""
 import fcntl
 import hashlib
 import json
@@ -662,6 +663,8 @@ def main():
             os.makedirs(os.environ["XDG_" + name], mode=0o700)
     if OVER == "ssh":
         return over_ssh(scratch)
+    if OVER in ("docker", "docker-helper"):
+        return over_docker(scratch)
     failed = report("on demand", on_demand)
     return passes(scratch) or failed > 0
 
@@ -676,6 +679,16 @@ def over_ssh(scratch):
     finally:
         wait_until(lambda: not [pid for pid in alive("serve") if is_below(pid, scratch)], 20)
         world.stop()
+
+
+def over_docker(scratch):
+    global PROVIDER, OPTIONS
+    e = os.environ
+    PROVIDER = "docker"
+    OPTIONS = (f"socket={e['PAI_DOCKER_SOCKET']},image={e['PAI_DOCKER_HOST_IMAGE']},git=trust,"
+               f"runtime={e['PAI_DOCKER_HOST_RUNTIME']},uid={os.geteuid()},")
+    OPTIONS += f"root={scratch}/boxes" if OVER == "docker" else "workspace=helper"
+    return passes(scratch)
 
 
 def is_below(pid, scratch):

@@ -10,7 +10,9 @@
 #
 # PAI_LOCAL_OPTS, options that each mount of `local` gets too: workspace=helper, in line-*.sh.
 # PAI_OVER says which way paifs goes to the directory: local (default); ssh, on a host that is this
-# machine, as who runs it, in ssh-*.sh (as_user.sh: not as root).
+# machine, as who runs it, in ssh-*.sh (as_user.sh: not as root); docker, in directories of this host,
+# and docker-helper, in the containers, both in docker-*.sh, by `docker_world.py run`, as uid
+# PAI_DOCKER_UID (default 0).
 #
 # PAI_ON says what is mounted: paifs (default); plain, the same directory twice, and passthrough,
 # libfuse's example without caches, prove the scripts themselves.
@@ -100,6 +102,9 @@ unmount() {
 }
 stop() {
 	cd / || return
+	# The containers of one engine are everybody's who uses it.
+	[ -z "$mounted" ] || [ "${over_provider:-}" != docker ] ||
+		timeout 20 "$PAI_BUILD/pai" -n default kill "$KEY" >/dev/null 2>&1
 	[ -z "$mounted" ] || unmount "$mounted"
 	mounted=
 	if [ -n "$daemon_pid" ]; then
@@ -206,11 +211,32 @@ over() {
 		over_provider=ssh
 		over_options=host=box,root=boxes,line_grace=5,symlinks=raw,config=$SSH_CONFIG
 		;;
+	docker | docker-helper)
+		: "${PAI_DOCKER_SOCKET:?run it by docker_world.py run}"
+		over_provider=docker
+		over_options=socket=$PAI_DOCKER_SOCKET,image=$PAI_DOCKER_HOST_IMAGE,runtime=$PAI_DOCKER_HOST_RUNTIME
+		over_options+=,uid=${PAI_DOCKER_UID:-0},symlinks=raw,git=trust
+		over_root=$BOX/boxes
+		if [ "$PAI_OVER" = docker ]; then
+			[ -d "$over_root" ] || mkdir -m 700 "$over_root"
+			over_options+=,root=$over_root,reserve=0
+		else
+			over_options+=,workspace=helper
+		fi
+		;;
 	*)
-		echo "lib: PAI_OVER=$PAI_OVER: expected local or ssh" >&2
+		echo "lib: PAI_OVER=$PAI_OVER: expected local, ssh, docker or docker-helper" >&2
 		return 1
 		;;
 	esac
+}
+# The session's container, and as BOX its workspace, as root sees it from this host.
+docker_box() {
+	mkdir "$MNT" && "$PAI_BUILD/pai-exec" -n default -s "$KEY" -- true || {
+		cat "$PAI_TMP/daemon.log"
+		return 1
+	}
+	BOX=$(python3 -B "$lib_dir/docker_world.py" workspace "$TOP" "$KEY")
 }
 start() {
 	local IFS=,
@@ -224,7 +250,10 @@ start() {
 		;;
 	paifs)
 		over && daemon "$over_provider" "$over_options" "$@" || return 1
-		session "$KEY" "$BOX" || return 1
+		case $over_provider in
+		docker) docker_box || return 1 ;;
+		*) session "$KEY" "$BOX" || return 1 ;;
+		esac
 		;;
 	*)
 		echo "lib: PAI_ON=$PAI_ON: expected paifs, plain or passthrough" >&2
@@ -257,7 +286,7 @@ tester() {
 	agent=$(sandbox_words)
 	# The sandbox sees its workspace and the system, not the build.
 	mkdir -p "$MNT/.tester" &&
-		cp "${TESTER_AGENT:-$PAI_BUILD/tests/tester-agent}" "$MNT/.tester/tester-agent"
+		cp "$PAI_BUILD/tests/tester-agent" "$MNT/.tester/tester-agent"
 	out=$(timeout "$(short_or_long 100 1200)" "$PAI_BUILD/tests/tester-main" --mount "$MNT" \
 		--sandbox "$BOX" --agent "$agent ./.tester/tester-agent ." --barrier "$agent true" \
 		--seed "$seed" --ops "$ops" --save "$PAI_TMP/failed.ops" "$@" 2>&1)

@@ -7,6 +7,10 @@ import subprocess
 import sys
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import docker_world  # noqa: E402
+
 top, build, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rng = random.Random(1)
 wrong = {}
@@ -90,8 +94,18 @@ def living_in(sandbox):
     return found
 
 
+def is_of(path, sandbox):
+    """Whether a directory is the sandbox's: by its name, or by what docker's provider keeps there."""
+    try:
+        with open(path + "/container") as f:
+            return f.read().strip() == sandbox
+    except OSError:
+        return sandbox in path
+
+
 def expect_nothing_left(sandbox):
-    names = [name for name in os.listdir(ROOT) if sandbox in name]
+    names = [name for name in os.listdir(ROOT) if is_of(f"{ROOT}/{name}", sandbox)] \
+        if os.path.isdir(ROOT) else docker_world.containers(sandbox)
     if names:
         fault(f"files are left after the kill: {names[0][:6]}...")
     if living_in(sandbox):

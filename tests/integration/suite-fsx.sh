@@ -26,8 +26,9 @@ cat >"$PAI_TMP/fsx.toml" <<-END
 	copy_file_range = 2
 END
 # In memory: half of the operations would otherwise wait for the disk.
-BOX=$(mktemp -d /dev/shm/pai-test-XXXXXX)
-trap 'clean_up; rm -rf "$BOX"' EXIT
+memory=$(mktemp -d /dev/shm/pai-test-XXXXXX)
+BOX=$memory
+trap 'clean_up; rm -rf "$memory"' EXIT
 start || { not_ok fsx "no mount"; exit 1; }
 for seed in 1 2 3 4; do
 	(timeout "$(short_or_long 240 3000)" "$program" -f "$PAI_TMP/fsx.toml" -N "$ops" -S $seed -q \

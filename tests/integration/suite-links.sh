@@ -16,10 +16,12 @@ mkdir -p "$PAI_TMP/other"
 plant "$PAI_TMP"
 plant "$PAI_TMP/other"
 seconds=$(short_or_long 8 120)
+[ "$PAI_OVER" = local ] || seconds=$(short_or_long 3 120)
 for mode in guarded nofollow raw; do
 	rm -rf "$PAI_TMP/box"
+	BOX=$PAI_TMP/box
 	start "symlinks=$mode" || { not_ok links "no mount"; exit 1; }
-	if [ "$PAI_ON" = paifs ]; then
+	if [ "$PAI_ON $over_provider" = "paifs local" ]; then
 		session secret-dir "$PAI_TMP/other" || exit 1
 	fi
 	cd /

@@ -14,7 +14,9 @@ other=$!
 trap 'kill $other; wait $other 2>/dev/null; clean_up' EXIT
 wait_for 10 test -S "$XDG_RUNTIME_DIR/paifs/other.sock" || { cat "$PAI_TMP/other.log"; exit 1; }
 cd /
-PAI_RESET_ROOT=$over_root timeout "$(short_or_long 200 1100)" python3 "$lib_dir/reset.py" "$TOP" "$PAI_BUILD" "$(short_or_long 200 1000)"
+kills=$(short_or_long 200 1000)
+case $PAI_OVER in docker*) kills=$(short_or_long 12 1000) ;; esac
+PAI_RESET_ROOT=$over_root timeout "$(short_or_long 200 1100)" python3 "$lib_dir/reset.py" "$TOP" "$PAI_BUILD" "$kills"
 status=$?
 [ $status = 0 ] || [ $status = 1 ] || not_ok reset "exit $status"
 [ $status = 0 ] || failed=1

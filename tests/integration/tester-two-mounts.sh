@@ -1,5 +1,5 @@
 #!/bin/bash
-# Two daemons over one `local`: what is done through one mount is seen through the other after a
+# Two daemons over one provider: what is done through one mount is seen through the other after a
 # barrier there, locks exclude between them, and a lock that is granted shows what was done under it.
 # timeout 100
 # timeout-long 1500
@@ -9,7 +9,7 @@ begin tester-two-mounts
 start || { not_ok tester-two-mounts "no mount"; exit 1; }
 other=$PAI_TMP/other
 mkdir "$other" "$PAI_TMP/started" && cd "$PAI_TMP/started" || exit 1
-"$PAI_BUILD/paifs" local "$other" -f -n other -o host_commands >"$PAI_TMP/other.log" 2>&1 &
+"$PAI_BUILD/paifs" "$over_provider" "$other" -f -n other -o "$over_options" >"$PAI_TMP/other.log" 2>&1 &
 other_pid=$!
 trap 'cd /; unmount "$other"; wait $other_pid; clean_up' EXIT
 wait_for 10 mountpoint -q "$other" || { cat "$PAI_TMP/other.log"; not_ok tester-two-mounts "no second mount"; exit 1; }
@@ -73,6 +73,7 @@ mine=$MNT
 for seed in $(short_or_long 1 "1 3 5 7"); do
 	play "$seed" "$mine" default "$there" other
 	[ $? -le 1 ] || break
+	[ "$PAI_OVER $PAI_LONG" != "docker 0" ] || continue # the other way is the same
 	play $((seed + 1)) "$there" other "$mine" default
 	[ $? -le 1 ] || break
 done
