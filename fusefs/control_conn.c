@@ -24,7 +24,8 @@
 #define SOCKET_BYTES (1 << 20) /* best effort: a whole data frame goes out at once */
 /* Two streams' windows, replies, and room: past it a client that doesn't read is cut off. */
 #define OUT_MAX (16u << 20)
-#define REQUESTS_MAX 64 /* of one connection at a time: the rest waits in the socket */
+#define BULK_HIGH (2u << 20) /* of a file may wait to be sent */
+#define REQUESTS_MAX 64      /* of one connection at a time: the rest waits in the socket */
 
 static void conn_free(struct pai_conn *conn)
 {
@@ -33,6 +34,7 @@ static void conn_free(struct pai_conn *conn)
 	pai_proto_fini(&conn->proto);
 	pai_buf_fini(&conn->out);
 	pai_cancel_unref(conn->cancel);
+	(void)pthread_cond_destroy(&conn->out_moved);
 	(void)pthread_mutex_destroy(&conn->lock);
 	pai_auto_fd_p(&conn->fd);
 	free(conn);
@@ -52,9 +54,26 @@ void pai_conn_unref(struct pai_conn *conn)
 	}
 }
 
+/* The rest of the connection's life is the loop's: it sees the hang-up and closes. */
+static void cut_locked(struct pai_conn *conn)
+{
+	conn->out_dead = true;
+	(void)pthread_cond_broadcast(&conn->out_moved);
+	(void)shutdown(conn->fd, SHUT_RDWR);
+}
+
+static void end_hold(const struct pai_conn_hold *h)
+{
+	if (h->session) {
+		pai_session_exclusive_end(h->session, h->token);
+		pai_session_unref(h->session);
+	}
+}
+
 void pai_conn_close(struct pai_conn *conn)
 {
 	struct pai_control *c = conn->control;
+	struct pai_conn_hold holds[PAI_CONN_HOLDS_MAX];
 
 	if (conn->is_closed) {
 		return;
@@ -65,9 +84,13 @@ void pai_conn_close(struct pai_conn *conn)
 	pai_loop_io_free(conn->io);
 	pai_loop_timer_free(conn->hello_timer);
 	(void)pthread_mutex_lock(&conn->lock);
-	conn->out_dead = true;
-	(void)shutdown(conn->fd, SHUT_RDWR);
+	cut_locked(conn);
+	memcpy(holds, conn->holds, sizeof(holds));
+	memset(conn->holds, 0, sizeof(conn->holds));
 	(void)pthread_mutex_unlock(&conn->lock);
+	for (size_t i = 0; i < PAI_COUNT(holds); i++) {
+		end_hold(&holds[i]);
+	}
 	pai_cancel_fire(conn->cancel);
 	if (conn->bridge) {
 		pai_bridge_client_gone(PAI_TAKE(conn->bridge));
@@ -75,14 +98,48 @@ void pai_conn_close(struct pai_conn *conn)
 	pai_conn_unref(conn);
 }
 
-/* --- writing --- */
+/* --- turns --- */
 
-/* The rest of the connection's life is the loop's: it sees the hang-up and closes. */
-static void cut_locked(struct pai_conn *conn)
+int pai_conn_keep(struct pai_conn *conn, struct pai_session *s, uint64_t token, struct pai_err *err)
 {
-	conn->out_dead = true;
-	(void)shutdown(conn->fd, SHUT_RDWR);
+	struct pai_conn_hold mine = {pai_session_ref(s), token};
+	bool is_gone;
+
+	(void)pthread_mutex_lock(&conn->lock);
+	is_gone = conn->out_dead;
+	for (size_t i = 0; i < PAI_CONN_HOLDS_MAX && mine.session && !is_gone; i++) {
+		if (!conn->holds[i].session) {
+			conn->holds[i] = mine;
+			mine.session = NULL;
+		}
+	}
+	(void)pthread_mutex_unlock(&conn->lock);
+	if (!mine.session) {
+		return 0;
+	}
+	end_hold(&mine);
+	return is_gone ? pai_err_set(err, PAI_E_CANCELLED, "the client is gone")
+		       : pai_err_set(err, PAI_E_INPUT, "exclusive: at most %d at a time",
+			     PAI_CONN_HOLDS_MAX);
 }
+
+bool pai_conn_drop(struct pai_conn *conn, uint64_t token)
+{
+	struct pai_conn_hold found = {.session = NULL};
+
+	(void)pthread_mutex_lock(&conn->lock);
+	for (size_t i = 0; i < PAI_CONN_HOLDS_MAX; i++) {
+		if (conn->holds[i].session && conn->holds[i].token == token) {
+			found = conn->holds[i];
+			conn->holds[i].session = NULL;
+		}
+	}
+	(void)pthread_mutex_unlock(&conn->lock);
+	end_hold(&found);
+	return found.session != NULL;
+}
+
+/* --- writing --- */
 
 static bool out_waits_locked(const struct pai_conn *conn)
 {
@@ -105,6 +162,7 @@ static void flush_locked(struct pai_conn *conn)
 			return;
 		}
 		conn->out_at += (size_t)n;
+		(void)pthread_cond_broadcast(&conn->out_moved);
 	}
 	pai_buf_clear(&conn->out);
 	conn->out_at = 0;
@@ -244,6 +302,42 @@ void pai_conn_send_err(struct pai_conn *conn, uint32_t id, const struct pai_err 
 	pai_conn_send_json(conn, PAI_MSG_ERROR, id, json);
 }
 
+/* A client that reads too slowly for small answers is cut off; one that fetches a file is waited
+ * for. */
+static int wait_room(struct pai_conn *conn, const struct pai_call *call, struct pai_err *err)
+{
+	struct timespec until = pai_deadline_monotonic(call->deadline_ms);
+	bool is_late = false;
+	bool is_dead;
+
+	(void)pthread_mutex_lock(&conn->lock);
+	while (!is_late && !conn->out_dead && conn->out.len - conn->out_at > BULK_HIGH) {
+		is_late = pthread_cond_clockwait(
+			      &conn->out_moved, &conn->lock, CLOCK_MONOTONIC, &until) != 0;
+	}
+	is_dead = conn->out_dead;
+	(void)pthread_mutex_unlock(&conn->lock);
+	return is_dead   ? pai_err_set(err, PAI_E_CANCELLED, "the client is gone")
+	       : is_late ? pai_err_set(err, PAI_E_TIMEOUT, "the client doesn't read")
+			 : 0;
+}
+
+int pai_conn_send_bulk(struct pai_conn *conn, uint32_t id, const struct pai_buf *bytes,
+    const struct pai_call *call, struct pai_err *err)
+{
+	for (size_t at = 0; at < bytes->len; at += PAI_FRAME_DATA_MAX) {
+		size_t n = bytes->len - at;
+		int r = wait_room(conn, call, err);
+
+		if (r < 0) {
+			return r;
+		}
+		n = n < PAI_FRAME_DATA_MAX ? n : PAI_FRAME_DATA_MAX;
+		pai_conn_send_data(conn, id, PAI_MSG_DATA, bytes->data + at, n);
+	}
+	return 0;
+}
+
 void pai_conn_end(struct pai_conn *conn)
 {
 	if (conn->is_closed) {
@@ -308,13 +402,13 @@ static int on_hello(void *arg, const struct pai_json *client)
 	return 0;
 }
 
-static int on_request(void *arg, uint32_t id, struct pai_json *take_request)
+static int on_request(void *arg, uint32_t id, struct pai_json *take_request, struct pai_buf *data)
 {
 	struct pai_conn *conn = arg;
 
 	conn->in_flight++;
 	conn->proto.paused = conn->in_flight >= REQUESTS_MAX;
-	pai_control_request(conn, id, take_request);
+	pai_control_request(conn, id, take_request, data);
 	return 0;
 }
 
@@ -508,6 +602,7 @@ int pai_conn_new(struct pai_control *c, int take_fd, struct pai_err *err)
 	atomic_init(&conn->refs, 1);
 	conn->out = (struct pai_buf)PAI_BUF_INIT(OUT_MAX);
 	(void)pthread_mutex_init(&conn->lock, NULL);
+	(void)pthread_cond_init(&conn->out_moved, NULL);
 	pai_proto_init(&conn->proto, &proto_ops, conn);
 	pai_control_hold(c);
 	if (getsockopt(take_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0) {

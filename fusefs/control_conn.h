@@ -16,6 +16,13 @@
 
 struct pai_bridge;
 
+/* A turn in a session's exclusive queue, for as long as the connection lives. */
+#define PAI_CONN_HOLDS_MAX 8
+struct pai_conn_hold {
+	struct pai_session *session; /* a reference; NULL: none */
+	uint64_t token;
+};
+
 struct pai_control {
 	struct pai_control_config config;
 	struct pai_loop *loop;
@@ -60,6 +67,8 @@ struct pai_conn {
 	size_t out_at;
 	bool out_posted; /* the loop has been told that something waits */
 	bool out_dead;
+	pthread_cond_t out_moved; /* some of it was sent, or never will be */
+	struct pai_conn_hold holds[PAI_CONN_HOLDS_MAX];
 };
 
 /* Takes fd. */
@@ -81,8 +90,20 @@ void pai_conn_send_data(
 void pai_conn_send_json(
     struct pai_conn *conn, uint8_t type, uint32_t id, const struct pai_json *json);
 void pai_conn_send_err(struct pai_conn *conn, uint32_t id, const struct pai_err *err);
+/* DATA frames, as fast as the client reads them: blocks, only on a pool's thread. CANCELLED when it
+ * is gone, TIMEOUT. */
+int pai_conn_send_bulk(struct pai_conn *conn, uint32_t id, const struct pai_buf *bytes,
+    const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
+/* Takes the turn over: it ends with pai_conn_drop() or the connection. Whatever fails ends it at
+ * once. INPUT: it holds too many. */
+int pai_conn_keep(struct pai_conn *conn, struct pai_session *s, uint64_t token,
+    struct pai_err *err) PAI_WARN_UNUSED;
+/* False: it holds no such turn. */
+bool pai_conn_drop(struct pai_conn *conn, uint64_t token);
 
-/* control_requests.c: takes `request`. Answers exactly once, then pai_conn_request_done(). */
-void pai_control_request(struct pai_conn *conn, uint32_t id, struct pai_json *take_request);
+/* control_requests.c: takes `request`, and moves what it needs of `data`. Answers exactly once,
+ * then pai_conn_request_done(). */
+void pai_control_request(
+    struct pai_conn *conn, uint32_t id, struct pai_json *take_request, struct pai_buf *data);
 
 #endif

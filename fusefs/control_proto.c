@@ -10,12 +10,17 @@
 
 void pai_proto_init(struct pai_proto *p, const struct pai_proto_ops *ops, void *arg)
 {
-	*p = (struct pai_proto){.ops = ops, .arg = arg, .in = PAI_BUF_INIT(IN_MAX)};
+	*p = (struct pai_proto){.ops = ops,
+	    .arg = arg,
+	    .in = PAI_BUF_INIT(IN_MAX),
+	    .data = PAI_BUF_INIT(PAI_CONTROL_FILE_MAX)};
 }
 
 void pai_proto_fini(struct pai_proto *p)
 {
 	pai_buf_fini(&p->in);
+	pai_buf_fini(&p->data);
+	pai_json_free(PAI_TAKE(p->upload));
 }
 
 char *pai_proto_space(struct pai_proto *p, size_t *room)
@@ -77,13 +82,44 @@ static int on_hello(struct pai_proto *p, const struct pai_frame *f)
 static int on_request(struct pai_proto *p, const struct pai_frame *f)
 {
 	struct pai_json *request = NULL;
+	int64_t size;
 	int r = parse_object(f->payload, &request);
 
 	if (r < 0) {
 		return r;
 	}
 	p->state = PAI_PROTO_REQUESTS;
-	return p->ops->request(p->arg, f->id, request);
+	size = pai_json_get(request, "size") ? pai_json_num(request, "size", -1) : 0;
+	if (size < 0 || size > (int64_t)PAI_CONTROL_FILE_MAX) {
+		pai_json_free(request);
+		return -EPROTO;
+	}
+	if (size == 0) {
+		return p->ops->request(p->arg, f->id, request, &p->data);
+	}
+	p->state = PAI_PROTO_UPLOAD;
+	p->upload = request;
+	p->upload_id = f->id;
+	p->upload_bytes = (size_t)size;
+	return 0;
+}
+
+static int on_data(struct pai_proto *p, const struct pai_frame *f)
+{
+	int r;
+
+	if (f->type != PAI_MSG_DATA || f->id != p->upload_id || f->payload.len == 0 ||
+	    f->payload.len > PAI_FRAME_DATA_MAX || f->payload.len > p->upload_bytes - p->data.len) {
+		return -EPROTO;
+	}
+	r = pai_buf_add(&p->data, f->payload.data, f->payload.len);
+	if (r < 0 || p->data.len < p->upload_bytes) {
+		return r;
+	}
+	p->state = PAI_PROTO_REQUESTS;
+	r = p->ops->request(p->arg, f->id, PAI_TAKE(p->upload), &p->data);
+	pai_buf_fini(&p->data);
+	return r;
 }
 
 static int on_exec(struct pai_proto *p, const struct pai_frame *f)
@@ -155,6 +191,8 @@ static int on_frame(struct pai_proto *p, const struct pai_frame *f)
 						  : -EPROTO;
 	case PAI_PROTO_REQUESTS:
 		return f->type == PAI_MSG_REQUEST ? on_request(p, f) : -EPROTO;
+	case PAI_PROTO_UPLOAD:
+		return on_data(p, f);
 	case PAI_PROTO_EXEC:
 		return on_exec_frame(p, f);
 	}

@@ -7,8 +7,10 @@
  *   IDLE      REQUEST                                                          REQUESTS
  *             EXEC                                                             EXEC
  *   REQUESTS  REQUEST                                                          REQUESTS
+ *   UPLOAD    DATA of that id, as many bytes as the REQUEST's "size" says      REQUESTS
  *   EXEC      STDIN, STDIN_EOF, CREDIT, SIGNAL, RESIZE, CANCEL of that id      EXEC
  *
+ * A REQUEST with a "size" that is not 0 leads to UPLOAD, and is handed on with its bytes.
  * Anything else is -EPROTO: the connection ends. So is what a handler refuses.
  */
 #ifndef PAI_FUSEFS_CONTROL_PROTO_H
@@ -26,7 +28,9 @@
 /* 0, or a negative errno that ends the connection. */
 struct pai_proto_ops {
 	int (*hello)(void *arg, const struct pai_json *client);
-	int (*request)(void *arg, uint32_t id, struct pai_json *take_request);
+	/* `data` is what came behind it, empty where nothing was announced; the handler may empty
+	 * it by moving it. */
+	int (*request)(void *arg, uint32_t id, struct pai_json *take_request, struct pai_buf *data);
 	/* The fields are the handler's from here on: it takes or frees them. */
 	int (*exec)(void *arg, uint32_t id, struct pai_control_exec *take_exec);
 	int (*stdin_data)(void *arg, struct pai_view data);
@@ -40,6 +44,7 @@ enum pai_proto_state {
 	PAI_PROTO_HELLO,
 	PAI_PROTO_IDLE,
 	PAI_PROTO_REQUESTS,
+	PAI_PROTO_UPLOAD,
 	PAI_PROTO_EXEC,
 };
 struct pai_proto {
@@ -52,7 +57,11 @@ struct pai_proto {
 	bool is_bulk;
 	bool paused; /* set by a handler: whole frames stay in `in` until the next run */
 	struct pai_buf in;
-	size_t at; /* in[0..at) is done with */
+	size_t at;               /* in[0..at) is done with */
+	struct pai_json *upload; /* the REQUEST whose bytes are coming */
+	uint32_t upload_id;
+	size_t upload_bytes; /* announced */
+	struct pai_buf data; /* ... and come */
 };
 
 void pai_proto_init(struct pai_proto *p, const struct pai_proto_ops *ops, void *arg);

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "fusefs/control_conn.h"
+#include "fusefs/control_work.h"
 #include "fusefs/daemon_count.h"
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
@@ -21,52 +21,34 @@
 /* For calls to a provider that make nothing: kill, reset, pause. */
 #define CALL_TIMEOUT_MS 60000
 
-struct work {
-	struct pai_control *control;
-	struct pai_conn *conn; /* a reference */
-	uint32_t id;
-	struct pai_json *request;
-	struct pai_json *reply;
-	struct pai_env *env; /* barrier: until it is done */
-	const struct operation *operation;
-	struct pai_err err;
-};
-struct operation {
-	const char *name;
-	bool is_quick;
-	int (*fn)(struct work *w, const struct pai_call *call, struct pai_err *err);
-};
-
 #define SESSIONS(w) ((w)->control->config.sessions)
 #define OPTIONS(w) ((w)->control->config.options)
 #define FS(w) ((w)->control->config.fs)
 
 /* --- pieces --- */
 
-static int wanted(const char *op, const char *field, const char *what, struct pai_err *err)
+int pai_control_wanted(const char *op, const char *field, const char *what, struct pai_err *err)
 {
 	return pai_err_set(err, PAI_E_INPUT, "%s: expected '%s', %s", op, field, what);
 }
 
-static int get_session(struct work *w, struct pai_session **ret, struct pai_err *err)
+int pai_control_session(struct pai_control_work *w, struct pai_session **ret, struct pai_err *err)
 {
 	const char *key = pai_json_str(w->request, "key");
 
 	if (!key) {
-		return wanted(w->operation->name, "key", "a session's key", err);
+		return pai_control_wanted(w->operation->name, "key", "a session's key", err);
 	}
 	return pai_sessions_handle(SESSIONS(w), key, ret, err);
 }
-PAI_DEFINE_AUTO(struct pai_session, pai_session_unref)
-#define auto_session PAI_AUTO(pai_session_unref_p)
 
 /* Asking about a key never makes it. */
-static int known_session(struct work *w, struct pai_session **ret, struct pai_err *err)
+static int known_session(struct pai_control_work *w, struct pai_session **ret, struct pai_err *err)
 {
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
 	struct pai_session_record record;
 	bool found = false;
-	int r = get_session(w, ret, err);
+	int r = pai_control_session(w, ret, err);
 
 	r = r < 0 ? r : store->ops->load(store, pai_session_key(*ret), &found, &record, err);
 	if (r < 0 || (found && record.state != PAI_SESSION_KILLED)) {
@@ -77,7 +59,7 @@ static int known_session(struct work *w, struct pai_session **ret, struct pai_er
 }
 
 static int describe_record(
-    struct work *w, const struct pai_session_record *r, struct pai_json *into)
+    struct pai_control_work *w, const struct pai_session_record *r, struct pai_json *into)
 {
 	char name[PAI_KEY_NAME_MAX + 1] = "";
 	const char *provider = pai_provider_name(pai_sessions_provider(SESSIONS(w)));
@@ -100,7 +82,7 @@ static int describe_record(
 }
 
 static int describe(
-    struct work *w, struct pai_session *s, struct pai_json *into, struct pai_err *err)
+    struct pai_control_work *w, struct pai_session *s, struct pai_json *into, struct pai_err *err)
 {
 	struct pai_session_record r;
 
@@ -111,10 +93,10 @@ static int describe(
 /* --- answered from memory --- */
 
 /* A key that is just being killed has no handle: then it is as the store has it. */
-static int push_session(struct work *w, const struct pai_session_record *record,
+static int push_session(struct pai_control_work *w, const struct pai_session_record *record,
     struct pai_json *list, struct pai_err *err)
 {
-	auto_session struct pai_session *s = NULL;
+	pai_auto_session struct pai_session *s = NULL;
 	pai_auto_json struct pai_json *object = pai_json_object();
 	struct pai_session_record now = *record;
 
@@ -130,13 +112,13 @@ static int push_session(struct work *w, const struct pai_session_record *record,
 	return 0;
 }
 
-static int list_named(
-    struct work *w, const struct pai_json *keys, struct pai_json *list, struct pai_err *err)
+static int list_named(struct pai_control_work *w, const struct pai_json *keys,
+    struct pai_json *list, struct pai_err *err)
 {
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
 
 	if (pai_json_count(keys) > LIST_MAX) {
-		return wanted("ls", "keys", "at most 1000 of them", err);
+		return pai_control_wanted("ls", "keys", "at most 1000 of them", err);
 	}
 	for (size_t i = 0; i < pai_json_count(keys); i++) {
 		const char *key = pai_json_text(pai_json_at(keys, i));
@@ -144,7 +126,7 @@ static int list_named(
 		bool found = false;
 
 		if (!key) {
-			return wanted("ls", "keys", "an array of strings", err);
+			return pai_control_wanted("ls", "keys", "an array of strings", err);
 		}
 		if (pai_key_check(key, err) < 0 ||
 		    store->ops->load(store, key, &found, &r, err) < 0 ||
@@ -155,7 +137,8 @@ static int list_named(
 	return 0;
 }
 
-static int list_all(struct work *w, struct pai_json *list, bool *more, struct pai_err *err)
+static int list_all(
+    struct pai_control_work *w, struct pai_json *list, bool *more, struct pai_err *err)
 {
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
 	const char *after = pai_json_str(w->request, "after");
@@ -180,7 +163,7 @@ static int list_all(struct work *w, struct pai_json *list, bool *more, struct pa
 	return 0;
 }
 
-static int op_ls(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_ls(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	const struct pai_json *keys = pai_json_get(w->request, "keys");
 	pai_auto_json struct pai_json *list = pai_json_array();
@@ -201,7 +184,7 @@ static int op_ls(struct work *w, const struct pai_call *call, struct pai_err *er
 		   : 0;
 }
 
-static int count_sessions(struct work *w, int64_t *ret, struct pai_err *err)
+static int count_sessions(struct pai_control_work *w, int64_t *ret, struct pai_err *err)
 {
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
 	pai_auto_free struct pai_session_record *records = NULL;
@@ -217,7 +200,7 @@ static int count_sessions(struct work *w, int64_t *ret, struct pai_err *err)
 static const char *const networks[] = {"none", "allowlist", "full"};
 
 /* How the provider is reached, as members of the reply. */
-static int status_provider(struct work *w, struct pai_provider *p, struct pai_err *err)
+static int status_provider(struct pai_control_work *w, struct pai_provider *p, struct pai_err *err)
 {
 	pai_auto_strmap struct pai_strmap map = PAI_STRMAP_INIT;
 	int r = pai_provider_describe(p, &map, err);
@@ -229,7 +212,7 @@ static int status_provider(struct work *w, struct pai_provider *p, struct pai_er
 	return r;
 }
 
-static int status_daemon(struct work *w, struct pai_err *err)
+static int status_daemon(struct pai_control_work *w, struct pai_err *err)
 {
 	const struct pai_options *o = OPTIONS(w);
 	struct pai_provider *p = pai_sessions_provider(SESSIONS(w));
@@ -260,9 +243,9 @@ static int status_daemon(struct work *w, struct pai_err *err)
 	return f < 0 ? pai_err_no_memory(err) : 0;
 }
 
-static int op_status(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_status(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
-	auto_session struct pai_session *s = NULL;
+	pai_auto_session struct pai_session *s = NULL;
 	pai_auto_env struct pai_env *env = NULL;
 	pai_auto_json struct pai_json *session = pai_json_object();
 	const char *files = NULL;
@@ -291,7 +274,7 @@ static int op_status(struct work *w, const struct pai_call *call, struct pai_err
 }
 
 /* Of the environments that there are now. */
-static int server_counters(struct work *w, struct pai_json *into, struct pai_err *err)
+static int server_counters(struct pai_control_work *w, struct pai_json *into, struct pai_err *err)
 {
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
 	pai_auto_free struct pai_session_record *records = NULL;
@@ -302,7 +285,7 @@ static int server_counters(struct work *w, struct pai_json *into, struct pai_err
 		return -err->errnum;
 	}
 	for (size_t i = 0; i < count; i++) {
-		auto_session struct pai_session *s = NULL;
+		pai_auto_session struct pai_session *s = NULL;
 		pai_auto_env struct pai_env *env = NULL;
 
 		if (pai_sessions_handle(SESSIONS(w), records[i].key, &s, PAI_ERR_IGNORED()) == 0) {
@@ -321,7 +304,7 @@ static int server_counters(struct work *w, struct pai_json *into, struct pai_err
 	return 0;
 }
 
-static int op_counters(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_counters(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *server = pai_json_object();
 	pai_auto_json struct pai_json *provider = pai_json_object();
@@ -338,11 +321,11 @@ static int op_counters(struct work *w, const struct pai_call *call, struct pai_e
 		   : 0;
 }
 
-static int op_trust(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_trust(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	bool trust = pai_json_bool(w->request, "trust", true);
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
-	auto_session struct pai_session *s = NULL;
+	pai_auto_session struct pai_session *s = NULL;
 	const char *key;
 
 	(void)call;
@@ -362,7 +345,7 @@ static int op_trust(struct work *w, const struct pai_call *call, struct pai_err 
 		   : 0;
 }
 
-static int op_resolve(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_resolve(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	const char *path = pai_json_str(w->request, "path");
 	const char *mount = OPTIONS(w)->mountpoint;
@@ -372,7 +355,7 @@ static int op_resolve(struct work *w, const struct pai_call *call, struct pai_er
 
 	(void)call;
 	if (!path) {
-		return wanted("resolve", "path", "a path inside the mount", err);
+		return pai_control_wanted("resolve", "path", "a path inside the mount", err);
 	}
 	if (!FS(w)) {
 		return pai_err_set(err, PAI_E_INPUT, "this daemon has no mount");
@@ -393,7 +376,7 @@ static int op_resolve(struct work *w, const struct pai_call *call, struct pai_er
 		   : 0;
 }
 
-static int op_log(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_log(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	const char *key = pai_json_str(w->request, "key");
 	int64_t limit = pai_json_num(w->request, "limit", LOG_DEFAULT);
@@ -401,7 +384,7 @@ static int op_log(struct work *w, const struct pai_call *call, struct pai_err *e
 
 	(void)call;
 	if (limit < 1 || limit > LOG_MAX) {
-		return wanted("log", "limit", "1 to 1000", err);
+		return pai_control_wanted("log", "limit", "1 to 1000", err);
 	}
 	if ((key && pai_key_check(key, err) < 0) ||
 	    pai_ledger_log(w->control->config.ledger, key, (size_t)limit,
@@ -411,7 +394,7 @@ static int op_log(struct work *w, const struct pai_call *call, struct pai_err *e
 	return pai_json_set(w->reply, "entries", entries) < 0 ? pai_err_no_memory(err) : 0;
 }
 
-static int op_shutdown(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_shutdown(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	(void)call;
 	(void)err;
@@ -421,7 +404,7 @@ static int op_shutdown(struct work *w, const struct pai_call *call, struct pai_e
 
 /* --- those that may wait for a provider --- */
 
-static int op_probe(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_probe(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	if (pai_provider_probe(pai_sessions_provider(SESSIONS(w)), call, err) < 0) {
 		return -err->errnum;
@@ -429,18 +412,18 @@ static int op_probe(struct work *w, const struct pai_call *call, struct pai_err 
 	return pai_json_set_bool(w->reply, "ok", true) < 0 ? pai_err_no_memory(err) : 0;
 }
 
-static int op_create(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_create(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	const struct pai_json *object = pai_json_get(w->request, "options");
 	pai_auto_free char *terms = NULL;
-	auto_session struct pai_session *s = NULL;
+	pai_auto_session struct pai_session *s = NULL;
 	pai_auto_env struct pai_env *env = NULL;
 	struct pai_call making = *call;
 	struct pai_session_record before;
 	uint64_t timeout_ms;
 
 	if (object && !pai_json_is_object(object)) {
-		return wanted("create", "options", "an object", err);
+		return pai_control_wanted("create", "options", "an object", err);
 	}
 	if (pai_json_get(object, "create") && w->conn->uid != geteuid() && w->conn->uid != 0) {
 		return pai_err_errno(err, EACCES,
@@ -448,7 +431,7 @@ static int op_create(struct work *w, const struct pai_call *call, struct pai_err
 		    (unsigned)geteuid());
 	}
 	if ((object && pai_options_terms(OPTIONS(w), object, &terms, err) < 0) ||
-	    get_session(w, &s, err) < 0) {
+	    pai_control_session(w, &s, err) < 0) {
 		return -err->errnum;
 	}
 	timeout_ms = pai_session_create_timeout(s, terms);
@@ -470,19 +453,21 @@ static int op_create(struct work *w, const struct pai_call *call, struct pai_err
 		   : 0;
 }
 
-static int op_reset(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_reset(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
-	auto_session struct pai_session *s = NULL;
+	pai_auto_session struct pai_session *s = NULL;
+	uint64_t token = 0;
 
-	if (known_session(w, &s, err) < 0 || pai_session_reset(s, call, err) < 0) {
+	if (known_session(w, &s, err) < 0 || pai_control_token(w, &token, err) < 0 ||
+	    pai_session_reset_inside(s, token, call, err) < 0) {
 		return -err->errnum;
 	}
 	return describe(w, s, w->reply, err);
 }
 
-static int op_pause(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_pause(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
-	auto_session struct pai_session *s = NULL;
+	pai_auto_session struct pai_session *s = NULL;
 
 	if (known_session(w, &s, err) < 0 || pai_session_pause(s, call, err) < 0) {
 		return -err->errnum;
@@ -491,7 +476,7 @@ static int op_pause(struct work *w, const struct pai_call *call, struct pai_err 
 }
 
 /* The session that was bound to it, if any, learns that it is gone. */
-static void forget_sandbox(struct work *w, const char *sandbox_id)
+static void forget_sandbox(struct pai_control_work *w, const char *sandbox_id)
 {
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
 	pai_auto_free struct pai_session_record *records = NULL;
@@ -501,7 +486,7 @@ static void forget_sandbox(struct work *w, const char *sandbox_id)
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
-		auto_session struct pai_session *s = NULL;
+		pai_auto_session struct pai_session *s = NULL;
 		pai_auto_env struct pai_env *env = NULL;
 
 		if (strcmp(records[i].identity.sandbox_id, sandbox_id) != 0 ||
@@ -515,8 +500,8 @@ static void forget_sandbox(struct work *w, const char *sandbox_id)
 	}
 }
 
-static int kill_sandbox(
-    struct work *w, const char *sandbox_id, const struct pai_call *call, struct pai_err *err)
+static int kill_sandbox(struct pai_control_work *w, const char *sandbox_id,
+    const struct pai_call *call, struct pai_err *err)
 {
 	pai_auto_sandbox struct pai_sandbox *sb = NULL;
 
@@ -538,7 +523,7 @@ static int kill_sandbox(
 
 /* What the mount has of the key is revoked in any case; where the kill got no further than that
  * (the ledger can't be written), the session goes on. */
-static void tell_mount(struct work *w, const char *key, bool failed)
+static void tell_mount(struct pai_control_work *w, const char *key, bool failed)
 {
 	struct pai_store *store = pai_sessions_store(SESSIONS(w));
 	struct pai_session_record record;
@@ -551,7 +536,7 @@ static void tell_mount(struct work *w, const char *key, bool failed)
 	}
 }
 
-static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_kill(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	const char *key = pai_json_str(w->request, "key");
 	const char *sandbox_id = pai_json_str(w->request, "sandboxId");
@@ -559,7 +544,7 @@ static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *
 	int r;
 
 	if (!key == !sandbox_id) {
-		return wanted("kill", "key", "a session's key, or 'sandboxId'", err);
+		return pai_control_wanted("kill", "key", "a session's key, or 'sandboxId'", err);
 	}
 	if (sandbox_id) {
 		return kill_sandbox(w, sandbox_id, call, err);
@@ -583,9 +568,9 @@ static int op_kill(struct work *w, const struct pai_call *call, struct pai_err *
 
 /* --- the walk of one request --- */
 
-static int op_barrier(struct work *w, const struct pai_call *call, struct pai_err *err);
+static int op_barrier(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
 
-static const struct operation operations[] = {
+static const struct pai_control_op operations[] = {
     {"ls", true, op_ls},
     {"status", true, op_status},
     {"counters", true, op_counters},
@@ -599,12 +584,18 @@ static const struct operation operations[] = {
     {"pause", false, op_pause},
     {"kill", false, op_kill},
     {"barrier", false, op_barrier},
+    {"read", false, pai_control_op_read},
+    {"write", false, pai_control_op_write},
+    {"list", false, pai_control_op_list},
+    {"exclusive", false, pai_control_op_exclusive},
+    {"release", true, pai_control_op_release},
 };
 
-static void work_free(struct work *w)
+static void work_free(struct pai_control_work *w)
 {
 	pai_json_free(w->request);
 	pai_json_free(w->reply);
+	pai_buf_fini(&w->data);
 	if (w->env) {
 		pai_env_unref(w->env);
 	}
@@ -614,16 +605,21 @@ static void work_free(struct work *w)
 
 static void on_answered(void *arg)
 {
-	struct work *w = arg;
+	struct pai_control_work *w = arg;
 
 	pai_conn_request_done(w->conn);
 	work_free(w);
 }
 
-static void answer(struct work *w)
+static void answer(struct pai_control_work *w)
 {
 	if (w->err.code != PAI_OK) {
-		pai_conn_send_err(w->conn, w->id, &w->err);
+		pai_auto_json struct pai_json *error = pai_json_from_err(&w->err);
+
+		if (w->was_reset && pai_json_set_bool(error, "environmentReset", true) < 0) {
+			pai_json_free(PAI_TAKE(error));
+		}
+		pai_conn_send_json(w->conn, PAI_MSG_ERROR, w->id, error);
 	} else {
 		pai_conn_send_json(w->conn, PAI_MSG_REPLY, w->id, w->reply);
 	}
@@ -634,7 +630,7 @@ static void answer(struct work *w)
 
 static void work_job(void *arg)
 {
-	struct work *w = arg;
+	struct pai_control_work *w = arg;
 	const struct pai_options *o = OPTIONS(w);
 	uint64_t ms = w->operation->fn == op_probe ? o->timeout_ms : CALL_TIMEOUT_MS;
 	struct pai_call call = {.deadline_ms = pai_deadline_in(ms), .cancel = w->conn->cancel};
@@ -650,7 +646,7 @@ static void work_job(void *arg)
 
 static void barrier_done(void *arg, int errnum)
 {
-	struct work *w = arg;
+	struct pai_control_work *w = arg;
 
 	if (errnum) {
 		(void)pai_err_errno(&w->err, errnum, "barrier");
@@ -659,9 +655,9 @@ static void barrier_done(void *arg, int errnum)
 }
 
 /* 1: barrier_done() answers. */
-static int op_barrier(struct work *w, const struct pai_call *call, struct pai_err *err)
+static int op_barrier(struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
-	auto_session struct pai_session *s = NULL;
+	pai_auto_session struct pai_session *s = NULL;
 
 	(void)call;
 	if (known_session(w, &s, err) < 0) {
@@ -675,10 +671,11 @@ static int op_barrier(struct work *w, const struct pai_call *call, struct pai_er
 	return 1;
 }
 
-void pai_control_request(struct pai_conn *conn, uint32_t id, struct pai_json *take_request)
+void pai_control_request(
+    struct pai_conn *conn, uint32_t id, struct pai_json *take_request, struct pai_buf *data)
 {
 	const char *op = pai_json_str(take_request, "op");
-	struct work *w = calloc(1, sizeof(*w));
+	struct pai_control_work *w = calloc(1, sizeof(*w));
 	int r = 0;
 
 	if (!w) {
@@ -690,10 +687,12 @@ void pai_control_request(struct pai_conn *conn, uint32_t id, struct pai_json *ta
 		conn->in_flight--;
 		return;
 	}
-	*w = (struct work){.control = conn->control,
+	*w = (struct pai_control_work){.control = conn->control,
 	    .conn = pai_conn_ref(conn),
 	    .id = id,
-	    .request = take_request};
+	    .request = take_request,
+	    .data = *data};
+	*data = (struct pai_buf)PAI_BUF_INIT(data->max);
 	for (size_t i = 0; op && i < PAI_COUNT(operations); i++) {
 		if (strcmp(op, operations[i].name) == 0) {
 			w->operation = &operations[i];

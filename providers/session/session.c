@@ -597,7 +597,7 @@ void pai_session_snapshot(struct pai_session *s, struct pai_session_record *ret)
 }
 
 bool pai_session_tell_reset(struct pai_session *s, uint32_t sid, uint64_t sid_started,
-    const struct pai_env *e, const struct pai_session_identity *last_command)
+    struct pai_env *e, const struct pai_session_identity *last_command)
 {
 	struct pai_told_entry caller = {
 	    .sid = sid,
@@ -610,5 +610,9 @@ bool pai_session_tell_reset(struct pai_session *s, uint32_t sid, uint64_t sid_st
 	(void)pthread_mutex_lock(&s->m->lock);
 	tell = pai_told_ask(&s->m->told, &caller, last_command);
 	(void)pthread_mutex_unlock(&s->m->lock);
+	if (tell) {
+		/* A use that comes next in it has nothing new to report. */
+		atomic_store(&e->told, true);
+	}
 	return tell;
 }

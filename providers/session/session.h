@@ -181,6 +181,6 @@ int pai_session_pause(
  * that the environment is another than the one it saw last; remembers that it has been.
  * `last_command`: the identity of the key's last command in the ledger, for callers never seen. */
 bool pai_session_tell_reset(struct pai_session *s, uint32_t sid, uint64_t sid_started,
-    const struct pai_env *e, const struct pai_session_identity *last_command);
+    struct pai_env *e, const struct pai_session_identity *last_command);
 
 #endif

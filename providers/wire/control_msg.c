@@ -120,3 +120,37 @@ int pai_control_put_json(struct pai_buf *out, uint8_t type, uint32_t id, const c
 
 	return len > PAI_CONTROL_JSON_MAX ? -EMSGSIZE : pai_frame_put(out, type, id, json, len);
 }
+
+#define NAME_MAX_BYTES 255u
+
+int pai_control_put_entry(struct pai_buf *out, bool is_directory, const char *name)
+{
+	size_t before = out->len;
+	int r = pai_buf_put_u8(out, is_directory);
+
+	r = r ? r : pai_buf_put_bytes(out, name, strlen(name));
+	if (r < 0) {
+		out->len = before;
+	}
+	return r;
+}
+
+bool pai_control_get_entry(struct pai_reader *r, bool *is_directory, char **name)
+{
+	uint8_t kind;
+	char *text;
+
+	if (r->bad || r->at == r->end) {
+		return false;
+	}
+	kind = pai_get_u8(r);
+	text = pai_get_str(r, NAME_MAX_BYTES);
+	if (r->bad || !text || kind > 1 || text[0] == '\0') {
+		free(text);
+		r->bad = true;
+		return false;
+	}
+	*is_directory = kind;
+	*name = text;
+	return true;
+}

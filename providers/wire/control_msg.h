@@ -9,6 +9,7 @@
 #ifndef PAI_WIRE_CONTROL_MSG_H
 #define PAI_WIRE_CONTROL_MSG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "providers/base/buf.h"
@@ -26,10 +27,15 @@ enum pai_control_msg_type {
 				   ERROR of an  EXEC, and ends it */
 	PAI_MSG_NOTICE =
 	    0x26, /* <- JSON {"environmentReset":true,...}: before the output it concerns */
+	PAI_MSG_DATA = 0x27, /* both: 1 to PAI_FRAME_DATA_MAX bytes of a file or a listing, with the
+				id of its request: behind a REQUEST that says their "size", ahead of
+				the REPLY */
 };
 #define PAI_CONTROL_MAGIC 0x43494150u /* "PAIC" */
 #define PAI_CONTROL_VERSION 1
 #define PAI_CONTROL_JSON_MAX ((1u << 20) - 64)
+/* Bytes of one file, or of one page of a listing, on this socket. */
+#define PAI_CONTROL_FILE_MAX (50u << 20)
 #define PAI_ENVIRONMENT_TAG 64 /* hexadecimal digits: SHA-256 of an environment's identity */
 
 struct pai_control_exec {
@@ -52,5 +58,10 @@ int pai_control_get_hello(
 /* Any JSON message. */
 int pai_control_put_json(
     struct pai_buf *out, uint8_t type, uint32_t id, const char *json) PAI_WARN_UNUSED;
+/* An entry of a listing, as DATA has them: u8 is it a directory, then the name. */
+int pai_control_put_entry(struct pai_buf *out, bool is_directory, const char *name) PAI_WARN_UNUSED;
+/* The next one from r: false at the end, and for what is none (r->bad). The name is as the sandbox
+ * has it, without a NUL; the caller frees it. */
+bool pai_control_get_entry(struct pai_reader *r, bool *is_directory, char **name);
 
 #endif

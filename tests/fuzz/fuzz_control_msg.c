@@ -30,6 +30,24 @@ static void round_trip(const struct pai_control_exec *e)
 	pai_control_exec_fini(&again);
 }
 
+/* What is read as entries is what they are put as. */
+static void listing(struct pai_view payload)
+{
+	pai_auto_buf struct pai_buf again = PAI_BUF_INIT(payload.len);
+	struct pai_reader r = pai_reader_init(payload.data, payload.len);
+	bool is_directory;
+	char *name;
+
+	while (pai_control_get_entry(&r, &is_directory, &name)) {
+		int put = pai_control_put_entry(&again, is_directory, name);
+
+		assert(put == 0 && name[0]);
+		free(name);
+	}
+	assert(again.len <= payload.len &&
+	       memcmp(again.data ? again.data : "", payload.data, again.len) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct pai_view payload = {.data = (const char *)data, .len = size};
@@ -41,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		round_trip(&e);
 		pai_control_exec_fini(&e);
 	}
+	listing(payload);
 	if (pai_control_get_hello(payload, &version, &json) == 0) {
 		assert(version != 0 && json.len + 6 == size);
 	}

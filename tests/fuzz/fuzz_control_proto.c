@@ -21,11 +21,12 @@ static int on_hello(void *arg, const struct pai_json *client)
 	h->hello = true;
 	return 0;
 }
-static int on_request(void *arg, uint32_t id, struct pai_json *take_request)
+static int on_request(void *arg, uint32_t id, struct pai_json *take_request, struct pai_buf *data)
 {
 	struct heard *h = arg;
 
 	assert(h->hello && !h->exec && pai_json_is_object(take_request));
+	assert((int64_t)data->len == pai_json_num(take_request, "size", 0));
 	pai_json_free(take_request);
 	h->proto.paused = id & 1;
 	return 0;

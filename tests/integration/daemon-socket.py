@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 from pai_ask import Client, frame, hello_frame, text  # noqa: E402
-from pai_fake import (CREDIT, ERROR, EXEC, HELLO, REPLY, REQUEST, STARTED, STATUS,  # noqa: E402
+from pai_fake import (CREDIT, DATA, ERROR, EXEC, HELLO, REPLY, REQUEST, STARTED, STATUS,  # noqa: E402
                       STDIN)
 
 BUILD = os.path.realpath(os.environ.get("PAI_BUILD", "build/debug"))
@@ -110,6 +110,148 @@ def unknown_op():
         if good or answer["kind"] != "input":
             return f"{request}: {answer}"
     return alive()
+
+
+def nonsense_files():
+    client = Client(PATH)
+    client.hello()
+    base = {"key": "files", "path": "/workspace/a"}
+    for request in ({"op": "read", "key": "files"}, {"op": "read", "path": "/workspace/a"},
+                    {**base, "op": "read", "maxBytes": -1}, {**base, "op": "read", "maxBytes": "1"},
+                    {**base, "op": "read", "maxBytes": (50 << 20) + 1},
+                    {**base, "op": "read", "key": "\x01"}, {**base, "op": "read", "path": ""},
+                    {**base, "op": "list", "offset": -1}, {**base, "op": "list", "limit": 1 << 40},
+                    {**base, "op": "write", "token": "zz"}, {**base, "op": "write", "token": 7},
+                    {**base, "op": "write", "token": "12ab"}, {"op": "release", "token": "1"},
+                    {"op": "release"}, {"op": "exclusive"}, {"op": "exclusive", "key": ""}):
+        good, answer = client.ask(request)
+        if good or answer["kind"] != "input":
+            return f"{request}: {answer}"
+    return alive()
+
+
+def files_roundtrip():
+    client = Client(PATH)
+    client.hello()
+    at = {"key": "files", "path": "/workspace/d/bytes"}
+    big = bytes(range(256)) * (3 << 12)  # 3 MiB, more than one frame and more than a socket's buffer
+    for data, existed in ((b"", False), (b"x", True), (big, True)):
+        good, answer, _ = client.ask_files({"op": "write", **at}, data)
+        if not good or answer["existed"] != existed or answer["size"] != len(data):
+            return f"write {len(data)}: {answer}"
+        good, answer, got = client.ask_files({"op": "read", **at})
+        if not good or got != data or not answer["found"] or answer["environmentReset"]:
+            return f"read {len(data)}: {len(got)} {answer}"
+    good, answer, got = client.ask_files({"op": "read", **at, "maxBytes": 10})
+    if good or got or answer["kind"] != "file-too-large" or answer["limitBytes"] != 10:
+        return f"over maxBytes: {answer}"
+    good, answer, _ = client.ask_files({"op": "read", "key": "files", "path": "/workspace/none"})
+    if not good or answer["found"]:
+        return f"nothing there: {answer}"
+    return ""
+
+
+def pages():
+    client = Client(PATH)
+    client.hello()
+    names = sorted(["b", "a", "\u00e9", "z" * 255, "with\nnewline", "-x"] + [f"n{i}" for i in range(30)],
+                   key=lambda n: n.encode())
+    for name in names:
+        client.ask_files({"op": "write", "key": "files", "path": "/workspace/list/" + name}, b"1")
+    client.ask_files({"op": "write", "key": "files", "path": "/workspace/list/m/x"}, b"1")
+    wanted = sorted([(n.encode(), 0) for n in names if len(n.encode()) < 256] + [(b"m", 1)])
+    seen, offset = [], 0
+    while True:
+        good, answer, got = client.ask_files({"op": "list", "key": "files", "path": "/workspace/list",
+                                              "offset": offset, "limit": 7})
+        if not good or not answer["found"] or answer["total"] != len(wanted):
+            return f"{answer}"
+        at = 0
+        while at < len(got):
+            kind, size = struct.unpack_from("<BI", got, at)
+            seen.append((got[at + 5:at + 5 + size], kind))
+            at += 5 + size
+        offset = len(seen)
+        if not answer["more"]:
+            break
+    if seen != wanted:
+        return f"{seen[:9]}"
+    good, answer, got = client.ask_files({"op": "list", "key": "files", "path": "/workspace/no"})
+    return "" if good and not answer["found"] and not got else f"{answer}"
+
+
+def slow_reader():
+    """A file larger than all buffers on the way waits for its reader, who is not cut off."""
+    client = Client(PATH, timeout=30)
+    client.hello()
+    data = os.urandom(1 << 20) * 40
+    good, answer, _ = client.ask_files({"op": "write", "key": "files", "path": "/workspace/big"}, data)
+    if not good:
+        return f"{answer}"
+    client.sock.sendall(frame(REQUEST, json.dumps(
+        {"op": "read", "key": "files", "path": "/workspace/big"}).encode()))
+    other = Client(PATH)
+    other.hello()
+    for _ in range(50):  # meanwhile others are answered
+        if not other.ask({"op": "status"})[0]:
+            return "another client was not answered"
+    got = []
+    while True:
+        kind, _, payload = client.next()
+        if kind != DATA:
+            return "" if kind == REPLY and b"".join(got) == data else f"{kind}"
+        got.append(payload)
+
+
+def turns():
+    """One holder at a time, in order; its own token passes; its end is its turn's."""
+    first, second = Client(PATH), Client(PATH)
+    first.hello()
+    second.hello()
+    good, held, _ = first.ask_files({"op": "exclusive", "key": "turns"})
+    if not good:
+        return f"{held}"
+    at = {"op": "write", "key": "turns", "path": "/workspace/f"}
+    second.sock.sendall(frame(REQUEST, json.dumps({**at, "size": 3}).encode()) + frame(DATA, b"two"))
+    good, answer, _ = first.ask_files({**at, "token": held["token"]}, b"one")
+    if not good:
+        return f"with its token: {answer}"
+    good, answer, got = first.ask_files({"op": "read", "key": "turns", "path": "/workspace/f"})
+    if got != b"one":
+        return f"the second one did not wait: {got}"
+    first.sock.close()
+    kind, _, payload = second.next()
+    if kind != REPLY or not json.loads(payload)["existed"]:
+        return f"after the first had gone: {kind} {payload}"
+    good, answer, _ = second.ask_files({**at, "token": held["token"]}, b"x")
+    if good or answer["kind"] != "input":
+        return f"an old token: {answer}"
+    good, held, _ = second.ask_files({"op": "exclusive", "key": "turns"})
+    good, answer, _ = second.ask_files({"op": "release", "token": held["token"]})
+    good, answer, _ = second.ask_files(at, b"three")
+    return "" if good else f"after release: {answer}"
+
+
+def pinned():
+    """Calls that belong together are not made on two environments."""
+    client = Client(PATH)
+    client.hello()
+    base = {"key": "pinned", "path": "/workspace/f", "sid": 4242, "sidStarted": 1}
+    good, answer, _ = client.ask_files({"op": "write", **base}, b"1")
+    tag = answer["environment"]
+    good, answer, got = client.ask_files({"op": "read", **base, "environment": tag})
+    if not good or got != b"1":
+        return f"{answer}"
+    client.ask({"op": "reset", "key": "pinned"})
+    good, answer, got = client.ask_files({"op": "read", **base, "environment": tag})
+    if good or answer["kind"] != "reset" or not answer["environmentReset"]:
+        return f"after a reset: {answer}"
+    good, answer, got = client.ask_files({"op": "read", **base})
+    if not good or answer["found"] or answer["environmentReset"]:
+        return f"told twice: {answer}"
+    client.ask({"op": "reset", "key": "pinned"})
+    good, answer, got = client.ask_files({"op": "read", **base})
+    return "" if good and answer["environmentReset"] else f"not told: {answer}"
 
 
 def many_at_once():
@@ -218,6 +360,23 @@ case("JSON with a NUL", lambda: ends(frame(REQUEST, b'{"op":"l\\u0000s"}')))
 case("a frame cut off by the client's end", lambda: ends(frame(REQUEST, b"x" * 99)[:50], read=False))
 case("STDIN without an EXEC", lambda: ends(frame(STDIN, b"x")))
 case("an EXEC that is cut off inside", lambda: ends(frame(EXEC, text("k") + b"\0")))
+case("DATA that nobody announced", lambda: ends(frame(DATA, b"x")))
+WRITE = frame(REQUEST, b'{"op":"write","key":"files","path":"/workspace/a","size":3}')
+case("DATA beyond what was announced", lambda: ends(WRITE + frame(DATA, b"1234")))
+case("empty DATA", lambda: ends(WRITE + frame(DATA, b"")))
+case("DATA of another request", lambda: ends(WRITE + frame(DATA, b"123", 9)))
+case("a request in place of DATA", lambda: ends(WRITE + frame(REQUEST, b'{"op":"status"}')))
+case("an upload that ends early", lambda: ends(WRITE + frame(DATA, b"1"), read=False))
+case("an upload over the cap", lambda: ends(frame(REQUEST, b'{"op":"write","size":52428801}')))
+case("an upload of a negative size", lambda: ends(frame(REQUEST, b'{"op":"write","size":-1}')))
+case("a DATA frame over 256 KiB", lambda: ends(frame(
+    REQUEST, b'{"op":"write","size":400000}') + frame(DATA, b"x" * 400000)))
+case("file requests that ask for nonsense get INPUT", nonsense_files)
+case("write and read bytes of every size", files_roundtrip)
+case("a directory in pages", pages)
+case("a slow reader gets its file and delays nobody", slow_reader)
+case("exclusive turns", turns)
+case("calls pinned to an environment", pinned)
 case("a type nobody knows", lambda: ends(frame(0xee, b"")))
 case("a daemon's frame from a client", lambda: ends(frame(STATUS, b"{}")))
 case("requests that ask for nonsense get INPUT", unknown_op)

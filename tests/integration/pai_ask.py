@@ -5,7 +5,7 @@ import socket
 import struct
 import sys
 
-from pai_fake import EXEC, HELLO, MAGIC, REPLY, REQUEST, VERSION
+from pai_fake import DATA, EXEC, HELLO, MAGIC, REPLY, REQUEST, VERSION
 
 
 def frame(kind, payload=b"", ident=1):
@@ -63,6 +63,19 @@ class Client:
         self.sock.sendall(frame(REQUEST, json.dumps(request).encode()))
         kind, _, payload = self.next()
         return kind == REPLY, json.loads(payload)
+
+    def ask_files(self, request, data=b""):
+        """(is a reply, its object, the bytes that came ahead of it); `data` goes with the request."""
+        if data:
+            request = {**request, "size": len(data)}
+        self.sock.sendall(frame(REQUEST, json.dumps(request).encode()) + b"".join(
+            frame(DATA, data[at:at + (256 << 10)]) for at in range(0, len(data), 256 << 10)))
+        got = b""
+        while True:
+            kind, _, payload = self.next()
+            if kind != DATA:
+                return kind == REPLY, json.loads(payload), got
+            got += payload
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ struct seen {
 	struct pai_proto proto;
 	char calls[64];
 	size_t count;
-	size_t stdin_bytes;
+	size_t stdin_bytes, data_bytes;
 	uint32_t last_id;
 	bool pause_requests;
 	int refuse; /* what the handlers of exec frames answer */
@@ -28,11 +28,12 @@ static int on_hello(void *arg, const struct pai_json *client)
 	cr_assert(pai_json_is_object(client));
 	return note(arg, 'H');
 }
-static int on_request(void *arg, uint32_t id, struct pai_json *take_request)
+static int on_request(void *arg, uint32_t id, struct pai_json *take_request, struct pai_buf *data)
 {
 	struct seen *s = arg;
 
 	s->last_id = id;
+	s->data_bytes = data->len;
 	s->proto.paused = s->pause_requests;
 	pai_json_free(take_request);
 	return note(s, 'R');
@@ -198,6 +199,28 @@ Test(control_proto, requests_wait_while_paused)
 	cr_assert_eq(pai_proto_run(&s->proto), 0);
 	cr_assert_str_eq(s->calls, "HRRR");
 	cr_assert_eq(s->last_id, 3);
+}
+
+Test(control_proto, a_request_is_handed_on_with_all_its_bytes)
+{
+	for (size_t step = 1; step < 64; step++) {
+		auto_seen struct seen *s = new_seen();
+		pai_auto_buf struct pai_buf b = PAI_BUF_INIT(1u << 20);
+
+		cr_assert_eq(pai_control_put_hello(&b, "{}"), 0);
+		cr_assert_eq(pai_control_put_json(&b, PAI_MSG_REQUEST, 4, "{\"size\":5}"), 0);
+		cr_assert_eq(pai_frame_put(&b, PAI_MSG_DATA, 4, "abc", 3), 0);
+		cr_assert_eq(feed(s, &b, step), 0);
+		cr_assert_str_eq(s->calls, "H");
+		pai_buf_clear(&b);
+		cr_assert_eq(pai_frame_put(&b, PAI_MSG_DATA, 4, "de", 2), 0);
+		cr_assert_eq(pai_control_put_json(&b, PAI_MSG_REQUEST, 5, "{\"op\":\"ls\"}"), 0);
+		cr_assert_eq(pai_frame_put(&b, PAI_MSG_DATA, 5, "f", 1), 0);
+		cr_assert_eq(feed(s, &b, step), -EPROTO, "DATA that nobody announced");
+		cr_assert_str_eq(s->calls, "HRR");
+		cr_assert_eq(s->last_id, 5);
+		cr_assert_eq(s->data_bytes, 0, "of the second one");
+	}
 }
 
 static int after_hello(void (*put)(struct pai_buf *b), bool with_exec, const char *expect)

@@ -1,0 +1,365 @@
+/*
+ * The contract's file calls for clients: read, write, list, and turns in a session's exclusive
+ * queue. They go by the session manager's rules (made on first use, made again once when lost) and
+ * ask the sandbox itself, never what the mount has in its cache.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "fusefs/control_work.h"
+#include "providers/base/auto.h"
+#include "providers/base/clock.h"
+#include "providers/base/path.h"
+
+#define CALL_TIMEOUT_MS 60000 /* beside what making a sandbox may take */
+#define LIST_MAX 1000000
+
+/* One call on whatever environment the session has, and on its next one when that is lost. */
+struct file_use {
+	struct pai_control_work *w;
+	struct pai_session *session;
+	const struct pai_call *call;
+	const char *path;
+	int (*fn)(struct file_use *u, struct pai_env *e, struct pai_err *err);
+	unsigned attempts;
+	struct pai_session_identity first;
+	/* What it gave. */
+	bool found, existed;
+	struct pai_buf bytes;
+	struct pai_dir_list list;
+};
+
+/* --- barriers, for who can wait --- */
+
+struct waiter {
+	pthread_mutex_t lock;
+	pthread_cond_t done;
+	bool is_done;
+	int errnum;
+};
+
+static void wake(void *arg, int errnum)
+{
+	struct waiter *w = arg;
+
+	(void)pthread_mutex_lock(&w->lock);
+	w->is_done = true;
+	w->errnum = errnum;
+	(void)pthread_cond_signal(&w->done);
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
+/* It comes once, and in time: the filesystem sees to that. */
+static int barrier(struct file_use *u, struct pai_env *e,
+    void (*ask)(struct pai_fs *, struct pai_env *, pai_fs_barrier_fn, void *))
+{
+	struct waiter w = {
+	    .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .is_done = false};
+	struct pai_fs *fs = u->w->control->config.fs;
+
+	if (!fs) {
+		return 0;
+	}
+	ask(fs, e, wake, &w);
+	(void)pthread_mutex_lock(&w.lock);
+	while (!w.is_done) {
+		(void)pthread_cond_wait(&w.done, &w.lock);
+	}
+	(void)pthread_mutex_unlock(&w.lock);
+	return w.errnum;
+}
+
+/* --- the walk --- */
+
+/* A client that is in the middle of several calls on one environment names it. */
+static int check_pinned(struct file_use *u, const char *tag, struct pai_err *err)
+{
+	const char *wanted = pai_json_str(u->w->request, "environment");
+
+	return !wanted || strcmp(wanted, tag) == 0
+		   ? 0
+		   : pai_err_set(err, PAI_E_RESET, "another environment answers now");
+}
+
+/* As for commands: see exec_bridge.c. */
+static void note_reset(struct file_use *u, struct pai_env *e)
+{
+	struct pai_ledger *ledger = u->w->control->config.ledger;
+	const struct pai_json *request = u->w->request;
+	struct pai_session_identity last;
+	bool has_last = pai_ledger_last_command(ledger, pai_session_key(u->session), &last);
+
+	if (u->attempts++ == 0) {
+		u->first = *pai_env_identity(e);
+	}
+	if (pai_session_tell_reset(u->session, (uint32_t)pai_json_num(request, "sid", 0),
+		(uint64_t)pai_json_num(request, "sidStarted", 0), e, has_last ? &last : NULL) ||
+	    !pai_session_identity_equal(&u->first, pai_env_identity(e))) {
+		u->w->was_reset = true;
+	}
+}
+
+static int in_environment(void *arg, struct pai_env *e, struct pai_err *err)
+{
+	struct file_use *u = arg;
+	char tag[PAI_IDENTITY_TAG + 1];
+	int r;
+
+	pai_session_identity_tag(pai_env_identity(e), tag);
+	note_reset(u, e);
+	r = check_pinned(u, tag, err);
+	r = r < 0 ? r : u->fn(u, e, err);
+	return r == 0 && pai_json_set_str(u->w->reply, "environment", tag) < 0
+		   ? pai_err_no_memory(err)
+		   : r;
+}
+
+static int parse_token(const char *text, uint64_t *ret)
+{
+	char *end = NULL;
+
+	errno = 0;
+	*ret = strtoull(text, &end, 16);
+	return errno || *end || end == text || *ret == 0 || *text == '-' ? -EINVAL : 0;
+}
+
+int pai_control_token(struct pai_control_work *w, uint64_t *ret, struct pai_err *err)
+{
+	const char *text = pai_json_str(w->request, "token");
+
+	*ret = 0;
+	if (pai_json_get(w->request, "token") && (!text || parse_token(text, ret) < 0)) {
+		return pai_control_wanted(
+		    w->operation->name, "token", "what 'exclusive' answered", err);
+	}
+	return 0;
+}
+
+static int use(struct file_use *u, bool exclusive, struct pai_err *err)
+{
+	struct pai_use how = {.exclusive = exclusive, .flags = PAI_ACQUIRE_REVIVE};
+	pai_auto_session struct pai_session *s = NULL;
+	struct pai_call call = *u->call;
+	bool was_reset = false;
+	int r;
+
+	u->path = pai_json_str(u->w->request, "path");
+	if (!u->path) {
+		return pai_control_wanted(u->w->operation->name, "path", "a sandbox path", err);
+	}
+	if (pai_control_session(u->w, &s, err) < 0 ||
+	    pai_control_token(u->w, &how.token, err) < 0) {
+		return -err->errnum;
+	}
+	call.deadline_ms = pai_deadline_in(pai_session_create_timeout(s, NULL) + CALL_TIMEOUT_MS);
+	u->session = s;
+	u->call = &call;
+	r = pai_session_use(s, &how, in_environment, u, &call, &was_reset, err);
+	u->w->was_reset = u->w->was_reset || was_reset;
+	r = r == 0 && u->bytes.len > 0
+		? pai_conn_send_bulk(u->w->conn, u->w->id, &u->bytes, &call, err)
+		: r;
+	if (r == 0 && pai_json_set_bool(u->w->reply, "environmentReset", u->w->was_reset) < 0) {
+		r = pai_err_no_memory(err);
+	}
+	return r;
+}
+
+/* A number of the request within its bounds. */
+static int get_count(struct pai_control_work *w, const char *field, int64_t fallback, int64_t most,
+    int64_t *ret, struct pai_err *err)
+{
+	char what[64];
+
+	*ret = pai_json_get(w->request, field) ? pai_json_num(w->request, field, -1) : fallback;
+	if (*ret >= 0 && *ret <= most) {
+		return 0;
+	}
+	(void)snprintf(what, sizeof(what), "0 to %" PRId64, most);
+	return pai_control_wanted(w->operation->name, field, what, err);
+}
+
+/* --- read --- */
+
+static int read_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
+{
+	int errnum = barrier(u, e, pai_fs_barrier_before);
+
+	if (errnum) {
+		return pai_err_errno(
+		    err, errnum, "what was written through the mount did not reach the sandbox");
+	}
+	pai_buf_clear(&u->bytes);
+	return pai_sandbox_read_file(
+	    pai_env_sandbox(e), u->path, u->bytes.max, u->call, &u->found, &u->bytes, err);
+}
+
+int pai_control_op_read(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	struct file_use u = {.w = w, .call = call, .fn = read_in};
+	int64_t most = 0;
+	int r = get_count(w, "maxBytes", PAI_CONTROL_FILE_MAX, PAI_CONTROL_FILE_MAX, &most, err);
+
+	if (r < 0) {
+		return r;
+	}
+	u.bytes.max = (size_t)most;
+	r = use(&u, false, err);
+	if (r == 0 && (pai_json_set_bool(w->reply, "found", u.found) < 0 ||
+			  pai_json_set_num(w->reply, "size", (int64_t)u.bytes.len) < 0)) {
+		r = pai_err_no_memory(err);
+	}
+	pai_buf_fini(&u.bytes);
+	return r;
+}
+
+/* --- write --- */
+
+/* The cheapest question of the contract that tells: no byte of the file is wanted. */
+static int ask_existed(struct file_use *u, struct pai_env *e, struct pai_err *err)
+{
+	pai_auto_buf struct pai_buf none = PAI_BUF_INIT(0);
+	struct pai_err why = PAI_ERR_INIT;
+	int r = pai_sandbox_read_file(
+	    pai_env_sandbox(e), u->path, 0, u->call, &u->existed, &none, &why);
+
+	if (r < 0 && why.code == PAI_E_FILE_TOO_LARGE) {
+		u->existed = true;
+		return 0;
+	}
+	if (r < 0 && why.code == PAI_E_SYS && why.errnum == EACCES) {
+		u->existed = true; /* whether it may be replaced is its directory's to say */
+		return 0;
+	}
+	if (r < 0) {
+		*err = why;
+	}
+	return r;
+}
+
+static int write_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
+{
+	int r = ask_existed(u, e, err);
+
+	r = r < 0 ? r
+		  : pai_sandbox_write_file(
+			pai_env_sandbox(e), u->path, u->w->data.data, u->w->data.len, u->call, err);
+	if (r == 0) {
+		/* Not proven in time: then nothing stays cached, and it is visible all the same. */
+		(void)barrier(u, e, pai_fs_barrier_after);
+	}
+	return r;
+}
+
+int pai_control_op_write(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	struct file_use u = {.w = w, .call = call, .fn = write_in};
+	int r = use(&u, true, err);
+
+	return r < 0 ? r
+	       : pai_json_set_bool(w->reply, "existed", u.existed) < 0 ||
+		       pai_json_set_num(w->reply, "size", (int64_t)w->data.len) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
+}
+
+/* --- list --- */
+
+static int by_name(const void *a, const void *b)
+{
+	const struct pai_dir_item *x = a;
+	const struct pai_dir_item *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static int list_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
+{
+	pai_dir_list_fini(&u->list);
+	u->list = (struct pai_dir_list){0};
+	return pai_sandbox_list_dir(pai_env_sandbox(e), u->path, u->call, &u->found, &u->list, err);
+}
+
+/* The whole directory is read and sorted; one page of it is sent. */
+static int page_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
+{
+	int64_t offset = pai_json_num(u->w->request, "offset", 0);
+	int64_t limit = pai_json_num(u->w->request, "limit", LIST_MAX);
+	int64_t at;
+	int r = list_in(u, e, err);
+
+	if (r < 0) {
+		return r;
+	}
+	if (u->list.count > 0) {
+		qsort(u->list.items, u->list.count, sizeof(*u->list.items), by_name);
+	}
+	pai_buf_clear(&u->bytes);
+	for (at = offset; at < (int64_t)u->list.count && at - offset < limit; at++) {
+		const struct pai_dir_item *item = &u->list.items[at];
+
+		r = pai_control_put_entry(&u->bytes, item->is_directory, item->name);
+		if (r == -EMSGSIZE) {
+			break; /* the page is as large as one may be */
+		}
+		if (r < 0) {
+			return pai_err_no_memory(err);
+		}
+	}
+	r = pai_json_set_num(u->w->reply, "total", (int64_t)u->list.count);
+	r = r ? r : pai_json_set_bool(u->w->reply, "more", at < (int64_t)u->list.count);
+	return r < 0 ? pai_err_no_memory(err) : 0;
+}
+
+int pai_control_op_list(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	struct file_use u = {
+	    .w = w, .call = call, .fn = page_in, .bytes = PAI_BUF_INIT(PAI_CONTROL_FILE_MAX)};
+	int64_t ignored = 0;
+	int r = get_count(w, "offset", 0, INT32_MAX, &ignored, err);
+
+	r = r < 0 ? r : get_count(w, "limit", LIST_MAX, LIST_MAX, &ignored, err);
+	r = r < 0 ? r : use(&u, false, err);
+	if (r == 0 && pai_json_set_bool(w->reply, "found", u.found) < 0) {
+		r = pai_err_no_memory(err);
+	}
+	pai_dir_list_fini(&u.list);
+	pai_buf_fini(&u.bytes);
+	return r;
+}
+
+/* --- turns --- */
+
+int pai_control_op_exclusive(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	pai_auto_session struct pai_session *s = NULL;
+	uint64_t token = 0;
+	char text[20];
+
+	if (pai_control_session(w, &s, err) < 0 ||
+	    pai_session_exclusive_begin(s, call, &token, err) < 0 ||
+	    pai_conn_keep(w->conn, s, token, err) < 0) {
+		return -err->errnum;
+	}
+	(void)snprintf(text, sizeof(text), "%" PRIx64, token);
+	return pai_json_set_str(w->reply, "token", text) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+int pai_control_op_release(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	uint64_t token = 0;
+
+	(void)call;
+	if (pai_control_token(w, &token, err) < 0) {
+		return -err->errnum;
+	}
+	return token != 0 && pai_conn_drop(w->conn, token)
+		   ? 0
+		   : pai_control_wanted("release", "token", "one that this connection holds", err);
+}
