@@ -16,6 +16,7 @@
 #define PAI_KEY_MAX 128
 #define PAI_KEY_NAME_MAX (3 * PAI_KEY_MAX)
 #define PAI_SHA256_BYTES 32
+#define PAI_SHA1_BYTES 20
 
 int pai_key_check(const char *key, struct pai_err *err) PAI_WARN_UNUSED;
 /* The name in the mount; the key has been checked. A name of over 255 bytes is INPUT. */
@@ -28,5 +29,8 @@ int pai_key_from_name(
 uint32_t pai_key_tag(const char *key);
 /* Lower-case hex of SHA-256 over data; libmd does the work. */
 void pai_sha256_hex(const void *data, size_t len, char hex[2 * PAI_SHA256_BYTES + 1]);
+/* A key of up to 64 bytes, as known_hosts has them. */
+void pai_hmac_sha1(
+    const void *key, size_t key_len, const void *data, size_t len, uint8_t digest[PAI_SHA1_BYTES]);
 
 #endif

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include <sha1.h>
 #include <sha2.h>
 
 _Static_assert(PAI_SHA256_BYTES == SHA256_DIGEST_LENGTH, "a digest is 32 bytes");
+_Static_assert(PAI_SHA1_BYTES == SHA1_DIGEST_LENGTH, "a digest is 20 bytes");
 
 static void sha256(const void *data, size_t len, uint8_t digest[PAI_SHA256_BYTES])
 {
@@ -39,4 +41,22 @@ void pai_sha256_hex(const void *data, size_t len, char hex[2 * PAI_SHA256_BYTES 
 		hex[2 * i + 1] = digits[digest[i] & 0xF];
 	}
 	hex[2 * PAI_SHA256_BYTES] = '\0';
+}
+
+void pai_hmac_sha1(
+    const void *key, size_t key_len, const void *data, size_t len, uint8_t digest[PAI_SHA1_BYTES])
+{
+	uint8_t pad[SHA1_BLOCK_LENGTH];
+	SHA1_CTX ctx;
+
+	for (int outer = 0; outer < 2; outer++) {
+		memset(pad, outer ? 0x5c : 0x36, sizeof(pad));
+		for (size_t i = 0; i < key_len && i < sizeof(pad); i++) {
+			pad[i] ^= ((const uint8_t *)key)[i];
+		}
+		SHA1Init(&ctx);
+		SHA1Update(&ctx, pad, sizeof(pad));
+		SHA1Update(&ctx, outer ? digest : data, outer ? PAI_SHA1_BYTES : len);
+		SHA1Final(digest, &ctx);
+	}
 }

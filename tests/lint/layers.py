@@ -31,7 +31,7 @@ for name in ("memory", "local", "docker", "ssh", "e2b", "gke"):
 # header: where it may be named.
 THIRD_PARTY = {
     r"cjson/|cJSON": "providers/base/json.c",
-    r"sha2\.h|md5\.h": "providers/base/",
+    r"sha[12]\.h|md5\.h": "providers/base/",
     r"fuse": "fusefs/",
     r"sqlite3": "ledger/",
     r"curl/|libssh2": "providers/transport/",
