@@ -36,7 +36,7 @@ endif
 VARIANT_FLAGS := $(VARIANT_FLAGS.$(VARIANT))
 
 FUSE_CFLAGS := $(shell pkg-config --cflags fuse3 2>/dev/null) -DFUSE_USE_VERSION=314
-LIBS := -lfuse3 -lsqlite3 -lcjson -lmd -lcurl -ldl
+LIBS := -lfuse3 -lsqlite3 -lcjson -lmd -lcurl -lssh2 -ldl
 
 # Layers, lowest first: one archive for the folders of each. Mains are not in archives.
 LAYERS := base wire workspace providers session ledger conformance fusefs execshim

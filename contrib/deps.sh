@@ -3,7 +3,7 @@
 set -eu
 
 build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev libsqlite3-dev
-	libcurl4-openssl-dev bubblewrap musl-tools"
+	libcurl4-openssl-dev libssh2-1-dev bubblewrap musl-tools"
 helpers="musl-tools gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
 test="libcriterion-dev clang libclang-rt-dev clang-format universal-ctags shellcheck python3 git rsync sqlite3 attr vim
 	procps psmisc util-linux e2fsprogs stress-ng strace patch perl qemu-user-static docker.io busybox-static

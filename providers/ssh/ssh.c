@@ -44,6 +44,7 @@ struct ssh {
 	bool opening;
 	struct pai_link *link;        /* the newest; may have ended */
 	struct pai_ssh_stream *words; /* of its newest transport */
+	char carrier[128];            /* the newest transport's */
 };
 
 /* A link's last event may come on a thread of the pool, which therefore is nobody's to free. */
@@ -109,6 +110,7 @@ static int open_transport(void *arg, const struct pai_call *call, int *ret_fd, s
 	(void)pthread_mutex_lock(&s->lock);
 	old = s->words;
 	s->words = stream;
+	(void)snprintf(s->carrier, sizeof(s->carrier), "%s", pai_ssh_stream_carrier(stream));
 	(void)pthread_mutex_unlock(&s->lock);
 	pai_ssh_stream_free(old);
 	return 0;
@@ -229,12 +231,14 @@ static int describe(void *arg, struct pai_strmap *ret, struct pai_err *err)
 	struct pai_link_status status = {.attached = false};
 	struct pai_link *l = NULL;
 	char line[256] = "not connected";
+	char carrier[128];
 	int r;
 
 	(void)pthread_mutex_lock(&s->lock);
 	if (s->link && pai_link_alive(s->link)) {
 		l = pai_link_ref(s->link);
 	}
+	(void)snprintf(carrier, sizeof(carrier), "%s", s->carrier);
 	(void)pthread_mutex_unlock(&s->lock);
 	if (l) {
 		pai_link_status(l, &status);
@@ -248,7 +252,7 @@ static int describe(void *arg, struct pai_strmap *ret, struct pai_err *err)
 		}
 	}
 	r = pai_strmap_set(ret, "host", s->host);
-	r = r ? r : pai_strmap_set(ret, "transport", "the ssh program");
+	r = r ? r : pai_strmap_set(ret, "transport", carrier);
 	r = r ? r : pai_strmap_set(ret, "line", line);
 	return r < 0 ? pai_err_no_memory(err) : 0;
 }
@@ -299,13 +303,23 @@ static int take_port(const struct pai_strmap *options, char **ret, struct pai_er
 
 static int take_transport(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
 {
+	static const struct {
+		const char *name;
+		pai_ssh_open_fn open;
+		const char *shown;
+	} ways[] = {{"auto", pai_ssh_auto_open, "libssh2, or the ssh program"},
+	    {"ssh", pai_ssh_program_open, "the ssh program"},
+	    {"libssh2", pai_ssh_lib_open, "libssh2"}};
 	const char *text = pai_strmap_get(options, "transport");
 
-	if (text && strcmp(text, "ssh") != 0 && strcmp(text, "auto") != 0) {
-		return pai_err_set(err, PAI_E_INPUT, "transport=%s: expected auto or ssh", text);
+	for (size_t i = 0; i < PAI_COUNT(ways); i++) {
+		if (strcmp(text ? text : "auto", ways[i].name) == 0) {
+			s->open = ways[i].open;
+			(void)snprintf(s->carrier, sizeof(s->carrier), "%s", ways[i].shown);
+			return 0;
+		}
 	}
-	s->open = pai_ssh_program_open;
-	return 0;
+	return pai_err_set(err, PAI_E_INPUT, "transport=%s: expected auto, ssh or libssh2", text);
 }
 
 static int take_host(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
@@ -414,7 +428,7 @@ static const struct pai_option_doc ssh_options[] = {
     {"identity", "FILE: the key to log in with"},
     {"config", "FILE: read instead of ~/.ssh/config"},
     {"line_grace", "SECONDS that a lost line may take to come back (default: 60)"},
-    {"transport", "auto|ssh: what carries it (default: auto)"},
+    {"transport", "auto|ssh|libssh2: what carries it (default: auto: libssh2 where it can)"},
     {NULL, NULL},
 };
 

@@ -30,6 +30,18 @@ struct pai_ssh_stream;
 int pai_ssh_program_open(const struct pai_ssh_target *t, const char *command,
     const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err) PAI_WARN_UNUSED;
 
+/*
+ * The same by libssh2: comes back when the command has been asked for, or with why not, within
+ * `call`. UNSUPPORTED, with -o transport=ssh named: what libssh2 can't do, or may not be able to.
+ */
+int pai_ssh_lib_open(const struct pai_ssh_target *t, const char *command,
+    const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err) PAI_WARN_UNUSED;
+/* By libssh2 or, where it can't, by the program: whose word counts then. */
+int pai_ssh_auto_open(const struct pai_ssh_target *t, const char *command,
+    const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* What carries it, for people: "libssh2", "the ssh program". */
+const char *pai_ssh_stream_carrier(const struct pai_ssh_stream *s);
 /* The stream's end of ours, a stream socket; who takes it (once) closes it, which ends the stream;
  * else the stream does. */
 int pai_ssh_stream_fd(const struct pai_ssh_stream *s);

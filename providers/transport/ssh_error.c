@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "providers/transport/ssh.h"
+#include "providers/transport/ssh_stream.h"
 
 #define SSH_FAILED 255
 
@@ -23,12 +23,12 @@ struct meaning {
 #define NO_WAY PAI_E_UNAVAILABLE, PAI_REASON_NOT_SERVED, false
 
 static const struct meaning meanings[] = {
+    {"REVOKED HOST KEY", AUTH, "the host key of %s has been revoked"},
     {"IDENTIFICATION HAS CHANGED", AUTH,
 	"the host key of %s is not the known one: find out why; if it is meant to be new, remove "
 	"the old one (ssh-keygen -R) and log in once by ssh"},
     {"Host key verification failed", AUTH,
 	"the host key of %s is not known: log in once by ssh, and compare it"},
-    {"REVOKED HOST KEY", AUTH, "the host key of %s has been revoked"},
     {"bad configuration option", PAI_E_INPUT, PAI_REASON_NONE, false,
 	"the ssh configuration for %s has an option that ssh does not know: `ssh -G` shows it"},
     {"Bad configuration option", PAI_E_INPUT, PAI_REASON_NONE, false,
@@ -99,24 +99,48 @@ static void set(const struct meaning *m, const char *host, struct pai_err *err)
 	err->retryable = m->retryable;
 }
 
-int pai_ssh_program_error(const char *host, const char *words, int status, struct pai_err *err)
+int pai_ssh_words_error(const char *host, const char *words, struct pai_err *err)
 {
-	bool failed = WIFEXITED(status) && WEXITSTATUS(status) == SSH_FAILED;
-	const struct meaning *m = failed ? meaning_of(words) : NULL;
+	const struct meaning *m = meaning_of(words);
 	char line[160];
 
 	last_line(words, line, sizeof(line));
 	if (m) {
 		set(m, host, err);
-	} else if (failed || WIFSIGNALED(status)) {
+	} else {
 		(void)pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL, "ssh to %s ended%s%s",
 		    host, line[0] ? ": " : "", line);
-	} else {
-		/* The login worked, and what ran there has ended. */
-		(void)pai_err_unavailable(err, PAI_REASON_NOT_SERVED, NULL,
-		    "%s lets us in, but runs no command of ours (status %d%s%s): it needs a "
-		    "login shell, and no ForceCommand",
-		    host, WEXITSTATUS(status), line[0] ? ": " : "", line);
 	}
 	return -err->errnum;
+}
+
+int pai_ssh_command_error(
+    const char *host, const char *words, int status, const char *by_signal, struct pai_err *err)
+{
+	char line[160];
+
+	last_line(words, line, sizeof(line));
+	if (by_signal[0]) {
+		return pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
+		    "what ran on %s was ended by %s", host, by_signal);
+	}
+	return pai_err_unavailable(err, PAI_REASON_NOT_SERVED, NULL,
+	    "%s lets us in, but runs no command of ours (status %d%s%s): it needs a login shell, "
+	    "and no ForceCommand",
+	    host, status, line[0] ? ": " : "", line);
+}
+
+int pai_ssh_program_error(const char *host, const char *words, int status, struct pai_err *err)
+{
+	bool failed = WIFEXITED(status) && WEXITSTATUS(status) == SSH_FAILED;
+
+	if (failed) {
+		return pai_ssh_words_error(host, words, err);
+	}
+	if (WIFSIGNALED(status)) {
+		return pai_err_unavailable(
+		    err, PAI_REASON_TRANSPORT, NULL, "ssh to %s ended", host);
+	}
+	/* The login worked, and what ran there has ended. */
+	return pai_ssh_command_error(host, words, WEXITSTATUS(status), "", err);
 }

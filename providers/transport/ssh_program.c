@@ -64,7 +64,7 @@ static bool ends_within(struct program *p, struct pai_buf *words, uint64_t ms)
 	for (;;) {
 		struct pollfd fds[] = {{.fd = p->pidfd, .events = POLLIN},
 		    {.fd = p->words_fd, .events = POLLIN},
-		    {.fd = ms == UINT64_MAX ? p->their_fd : -1, .events = POLLRDHUP}};
+		    {.fd = ms == UINT64_MAX ? p->their_fd : -1}};
 
 		(void)poll(fds, PAI_COUNT(fds), pai_deadline_poll_ms(by_ms));
 		if (fds[1].revents) {
@@ -225,7 +225,7 @@ static char **environment(void)
 	return env;
 }
 
-static int spawn(const struct args *a, int stdio, int words, pid_t *ret)
+static int spawn(char *const argv[], int stdio, int words, pid_t *ret)
 {
 	pai_auto_free char **env = environment();
 	posix_spawn_file_actions_t actions;
@@ -251,21 +251,14 @@ static int spawn(const struct args *a, int stdio, int words, pid_t *ret)
 	/* A session of its own: no terminal to ask at, and no key there that ends it. */
 	(void)posix_spawnattr_setflags(
 	    &attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-	r = posix_spawnp(ret, PROGRAM, &actions, &attr, a->list, env);
+	r = posix_spawnp(ret, PROGRAM, &actions, &attr, argv, env);
 	(void)posix_spawn_file_actions_destroy(&actions);
 	(void)posix_spawnattr_destroy(&attr);
 	return -r;
 }
 
-static int check_target(const struct pai_ssh_target *t, struct pai_err *err)
-{
-	if (!t->host[0] || t->host[0] == '-') {
-		return pai_err_set(err, PAI_E_INPUT, "host '%s': expected [USER@]HOST", t->host);
-	}
-	return 0;
-}
-
-static int start(const struct args *a, struct program *p, int their_fd, struct pai_err *err)
+int pai_ssh_program_spawn(
+    char *const argv[], int stdio, int *ret_words, pid_t *ret, struct pai_err *err)
 {
 	int words[2];
 	int r;
@@ -273,17 +266,26 @@ static int start(const struct args *a, struct program *p, int their_fd, struct p
 	if (pipe2(words, O_CLOEXEC) < 0) {
 		return pai_err_sys(err, "pipe");
 	}
-	p->words_fd = words[0];
-	(void)fcntl(words[0], F_SETFL, O_NONBLOCK);
-	r = spawn(a, their_fd, words[1], &p->pid);
+	r = spawn(argv, stdio, words[1], ret);
 	(void)close(words[1]);
-	if (r == -ENOENT) {
-		return pai_err_unavailable(err, PAI_REASON_NOT_SERVED, NULL,
-		    "there is no ssh program here: install openssh-client");
+	if (r == 0) {
+		*ret_words = words[0];
+		return 0;
 	}
+	(void)close(words[0]);
+	return r == -ENOENT ? pai_err_unavailable(err, PAI_REASON_NOT_SERVED, NULL,
+				  "there is no ssh program here: install openssh-client")
+			    : pai_err_errno(err, -r, "start ssh");
+}
+
+static int start(struct args *a, struct program *p, int their_fd, struct pai_err *err)
+{
+	int r = pai_ssh_program_spawn(a->list, their_fd, &p->words_fd, &p->pid, err);
+
 	if (r < 0) {
-		return pai_err_errno(err, -r, "start ssh");
+		return r;
 	}
+	(void)fcntl(p->words_fd, F_SETFL, O_NONBLOCK);
 	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 	if (p->pidfd < 0 || (r = start_watch(p)) < 0) {
 		r = p->pidfd < 0 ? errno : -r;
@@ -301,7 +303,7 @@ int pai_ssh_program_open(const struct pai_ssh_target *t, const char *command,
 	struct program *p;
 	struct args a = {.count = 0};
 	int ends[2];
-	int r = check_target(t, err);
+	int r = pai_ssh_target_check(t, err);
 
 	r = r < 0 ? r : pai_call_check(call, "start ssh", err);
 	if (r < 0) {

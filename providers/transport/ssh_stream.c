@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -50,6 +51,14 @@ void pai_ssh_ending_tell(struct pai_ssh_ending *e, const char *words, int status
 	pai_ssh_ending_fail(e, &err);
 }
 
+int pai_ssh_target_check(const struct pai_ssh_target *t, struct pai_err *err)
+{
+	if (!t->host[0] || t->host[0] == '-') {
+		return pai_err_set(err, PAI_E_INPUT, "host '%s': expected [USER@]HOST", t->host);
+	}
+	return 0;
+}
+
 struct pai_ssh_stream *pai_ssh_stream_new(int take_fd, const char *host)
 {
 	struct pai_ssh_stream *s = calloc(1, sizeof(*s));
@@ -68,8 +77,14 @@ struct pai_ssh_stream *pai_ssh_stream_new(int take_fd, const char *host)
 		return NULL;
 	}
 	s->fd = take_fd;
+	(void)snprintf(s->carrier, sizeof(s->carrier), "the ssh program");
 	s->ending = e;
 	return s;
+}
+
+const char *pai_ssh_stream_carrier(const struct pai_ssh_stream *s)
+{
+	return s->carrier;
 }
 
 int pai_ssh_stream_fd(const struct pai_ssh_stream *s)

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The suites over ssh, on an sshd of the test's own, as root and as a plain user: the provider's as
-# the user, the session manager's as root; at full length both as both.
+# the user by libssh2, the session manager's as root by the ssh program; at full length
+# both as both.
 # timeout 300
 # timeout-long 600
 set -u
@@ -24,17 +25,18 @@ suite() {
 }
 # on USER: both suites; nothing is left of them on the host.
 on() {
-	local dir=$PAI_TMP/$1 left status=0 SSH_CONFIG="" SSH_HOME=""
+	local dir=$PAI_TMP/$1 way=libssh2 left status=0 SSH_CONFIG="" SSH_HOME=""
+	[ "$1" != root ] || way=ssh
 	eval "$(python3 -B "$here/ssh_world.py" start "$dir" --user "$1")"
 	[ -n "$SSH_CONFIG" ] || {
 		echo "not ok ssh-$1: no sshd"
 		return 1
 	}
 	[ "$1 ${PAI_LONG:-0}" = "root 0" ] ||
-		suite "ssh-$1" --suite provider -o "host=box,config=$SSH_CONFIG,root=boxes,line_grace=5" || status=1
+		suite "ssh-$1" --suite provider -o "host=box,config=$SSH_CONFIG,root=boxes,line_grace=5,transport=$way" || status=1
 	[ "$1 ${PAI_LONG:-0}" = "tester 0" ] ||
 		suite "ssh-$1-session" --suite session --timeout 15 \
-			-o "host=box,config=$SSH_CONFIG,root=boxes,line_grace=5" || status=1
+			-o "host=box,config=$SSH_CONFIG,root=boxes,line_grace=5,transport=$way" || status=1
 	# A worker leaves when nothing has come for a second; after a case that was killed, with the grace.
 	for _ in $(seq 60); do
 		pgrep -f "^$dir/home/.*pai-helper.* serve" >/dev/null || break

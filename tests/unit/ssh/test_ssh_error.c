@@ -18,6 +18,9 @@ static const struct {
      "Host key for [127.0.0.1]:2222 has changed and you have requested strict checking.\r\n"
      "Host key verification failed.\r\n",
 	EXITED(255), PAI_E_UNAVAILABLE, PAI_REASON_AUTH, false, "host key of box is not the known"},
+    {"@@@@@@@@@@@\r\n@       WARNING: REVOKED HOST KEY DETECTED!               @\r\n@@@@@@\r\n"
+     "Host key verification failed.\r\n",
+	EXITED(255), PAI_E_UNAVAILABLE, PAI_REASON_AUTH, false, "has been revoked"},
     {"No ED25519 host key is known for [127.0.0.1]:2222 and you have requested strict checking.\r\n"
      "Host key verification failed.\r\n",
 	EXITED(255), PAI_E_UNAVAILABLE, PAI_REASON_AUTH, false, "is not known: log in once"},
