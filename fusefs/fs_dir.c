@@ -65,8 +65,29 @@ static void finish_opendir(struct fs_call *c)
 	fs_call_done(c);
 }
 
+/* Its files are there, only not to be seen: to whoever copies or compares, an empty listing would
+ * say that they are gone. */
+static bool is_paused(struct fs_call *c)
+{
+	struct pai_session_record record = {.state = PAI_SESSION_NEW};
+	struct pai_session *s;
+
+	pthread_mutex_lock(&c->fs->lock);
+	s = c->session->session ? pai_session_ref(c->session->session) : NULL;
+	pthread_mutex_unlock(&c->fs->lock);
+	if (s) {
+		pai_session_snapshot(s, &record);
+		pai_session_unref(s);
+	}
+	return record.state == PAI_SESSION_PAUSED;
+}
+
 static void start_opendir(struct fs_call *c)
 {
+	if (!c->server && is_paused(c)) {
+		fs_call_error(c, EHOSTDOWN);
+		return;
+	}
 	if (!c->server) {
 		if (fs_call_claim(c)) {
 			reply_opened(c, 0); /* nothing to see: an empty directory */

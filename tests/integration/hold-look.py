@@ -12,7 +12,7 @@ names = [
     "stat, ls, globbing, find and 1,000 unknown names in the root: no provider call",
     "looking into a session that has no sandbox: no provider call, and it looks empty",
     "mkdir names a session and makes no sandbox; the first write makes one, once",
-    "looking at a paused sandbox neither resumes nor recreates it",
+    "looking at a paused sandbox neither resumes nor recreates it, a listing says so",
     "a write resumes it",
     "looking at a sandbox that has gone by itself does not recreate it",
     "a write into it recreates it",
@@ -127,6 +127,10 @@ def looks_paused():
     w.in_child(act)
     calls = memory.provider_calls()
     after = memory.session("p")
+    # Whoever copies it is not to think that its files are gone.
+    number, _ = w.errno_of(os.listdir, TOP + "/p")
+    if number != "EHOSTDOWN":
+        return f"a listing: {number or 'success'}"
     if after["state"] != "paused" or after["sandboxId"] != before["sandboxId"]:
         return f"{before} became {after}; {calls}"
     return unchanged(act)
