@@ -5,11 +5,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 
 #include "providers/base/clock.h"
@@ -172,6 +174,22 @@ static bool is_above(const struct stat *above, int fd)
 	return false;
 }
 
+/* A directory of a paifs mount: perhaps of this very daemon, whose threads would wait for each
+ * other. */
+static bool is_of_a_mount(dev_t dev)
+{
+	pai_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[PATH_MAX * 2], has_dev[32], want[32];
+	bool found = false;
+
+	(void)snprintf(want, sizeof(want), "%u:%u", major(dev), minor(dev));
+	while (f && fgets(line, sizeof(line), f)) {
+		found |= strstr(line, " - fuse.paifs ") &&
+			 sscanf(line, "%*d %*d %31s", has_dev) == 1 && strcmp(has_dev, want) == 0;
+	}
+	return found;
+}
+
 static int check_template(const char *name, int root_fd, struct pai_err *err)
 {
 	pai_auto_fd int fd = -1;
@@ -191,6 +209,11 @@ static int check_template(const char *name, int root_fd, struct pai_err *err)
 	if (is_above(&dir, root_fd) || is_above(&root, fd)) {
 		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
 		    "template '%s' overlaps the directory in which sandboxes are kept", name);
+	}
+	if (is_of_a_mount(dir.st_dev)) {
+		return pai_err_set(err, PAI_E_POLICY_MISMATCH,
+		    "template '%s' lies in a mount of paifs: expected a directory of this host",
+		    name);
 	}
 	return 0;
 }

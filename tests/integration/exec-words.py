@@ -282,6 +282,16 @@ def creates(d):
     return None if r.returncode == 0 and made == b"prog\n" else f"{r} {made}"
 
 
+def no_template_of_ours(d):
+    """The daemon would have to answer itself."""
+    os.mkdir(f"{d.top}/k/sub")
+    for path in (f"{d.top}/k", f"{d.top}/k/sub", f"{d.top}"):
+        r = d.pai("create", "ours", "-o", f"template={path}", "--json")
+        if r.returncode != 1 or json.loads(r.stdout)["error"]["kind"] != "policy-mismatch":
+            return f"{path}: {r}"
+    return None
+
+
 begin("words")
 memory = Daemon("memory", "default", mount=False)
 assert run("pai", "create", "k").returncode == 0
@@ -303,6 +313,7 @@ local = Daemon("local", "places", "network=full", "log_arguments")
 assert local.pai("create", "k").returncode == 0
 case("every byte in names is printed safely", of_places, local)
 case("pai create takes every option, for its session", creates, local)
+case("a template in a mount is refused", no_template_of_ours, local)
 hostile = Daemon(BUILD + "/tests/hostile.so", "hostile", f"trace={TMP}/trace")
 case("every byte of a provider's errors is printed safely", of_providers, hostile)
 sys.exit(finish())
