@@ -220,6 +220,14 @@ static void not_told_locked(struct fs_call *c, struct fs_node *n, const struct p
 	}
 }
 
+/* A reply that another overlapped may be ignored by the kernel, or not. */
+static void show_size_locked(const struct fs_call *c, struct fs_node *n, int64_t size)
+{
+	if (n->told_at <= c->started || size < n->shown_size) {
+		n->shown_size = size;
+	}
+}
+
 const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
     const struct pai_ws_attr *attr, bool cache, double *seconds)
 {
@@ -238,6 +246,7 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 		c->shown.ctime_ns = n->attr.ctime_ns;
 		return &c->shown;
 	}
+	show_size_locked(c, n, attr->size);
 	if (!cache || n->told_at > c->started || !attributes_are_watched(c, n, attr)) {
 		not_told_locked(c, n, attr);
 		return attr;
@@ -323,6 +332,9 @@ static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 
 static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr)
 {
+	if (fs_same_identity(&n->attr.id, &attr->id)) {
+		n->grown_to = attr->size;
+	}
 	if (n->flags & FS_NODE_PAGES) {
 		n->flags &= ~FS_NODE_PROVEN;
 		n->pages_ctime_ns = attr->ctime_ns;
@@ -335,6 +347,7 @@ static void data_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 	 * no proof any more. */
 	if (n->flags & FS_NODE_PAGES && !LIST_EMPTY(&n->handles)) {
 		fs_notify_inode_locked(n, true);
+		fs_notify_grown_locked(n);
 	} else {
 		attr_pushed_locked(n, attr);
 	}

@@ -155,6 +155,7 @@ static bool drop_written_locked(struct fs_env *env)
 		if (n->writers) {
 			any = true;
 			fs_notify_inode_locked(n, true);
+			fs_notify_grown_locked(n);
 		}
 	}
 	return any;

@@ -160,10 +160,12 @@ static void finish_open(struct fs_call *c)
 	h = fs_handle_new_locked(
 	    c->node, c->env, c->ws.out.handle, (c->open_flags & O_ACCMODE) != O_RDONLY);
 	if (h) {
+		h->readable = (c->open_flags & O_ACCMODE) != O_WRONLY;
 		is_stale = fs_opened_locked(c->node, &c->ws.attr);
 		decide_caching_locked(c, c->node, &fi);
 		if (c->open_flags & O_TRUNC) {
 			fs_written_locked(c->node);
+			c->node->shown_size = 0;
 		}
 	}
 	pthread_mutex_unlock(&c->fs->lock);
@@ -241,6 +243,7 @@ static void reply_create(struct fs_call *c)
 		    n, c->env, c->ws.out.handle, (c->open_flags & O_ACCMODE) != O_RDONLY);
 	}
 	if (h) {
+		h->readable = (c->open_flags & O_ACCMODE) != O_WRONLY;
 		n->flags &= ~FS_NODE_PROVEN;
 		fs_written_locked(n);
 		decide_caching_locked(c, n, &fi);
@@ -360,6 +363,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 static void finish_write(struct fs_call *c)
 {
 	bool moved = c->ws.flags & O_APPEND && !c->ws.error && c->ws.out.offset != c->offset;
+	int64_t end = c->offset + (int64_t)c->ws.out.len;
 
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
@@ -373,6 +377,7 @@ static void finish_write(struct fs_call *c)
 		fs_written_locked(c->node);
 	}
 	c->node->flags &= ~FS_NODE_PROVEN;
+	c->node->shown_size = end > c->node->shown_size ? end : c->node->shown_size;
 	pthread_mutex_unlock(&c->fs->lock);
 	if (fs_call_claim(c)) {
 		(void)fuse_reply_write(c->req, c->ws.out.len);

@@ -22,6 +22,7 @@ enum item_kind {
 	ITEM_PAGES,
 	ITEM_ATTR,
 	ITEM_ENTRY,
+	ITEM_GROWN,
 	ITEM_UNWATCH,
 	ITEM_TICKET,
 };
@@ -87,6 +88,58 @@ static void deliver_inode(struct pai_fs *fs, struct item *it)
 	}
 }
 
+/* The last byte of a file that has grown under somebody who has it open; false: it has not, or
+ * can't be read. */
+static bool read_last(struct pai_fs *fs, struct fs_node *n, int64_t *ret_size, char *ret_byte)
+{
+	struct pai_call call = {.deadline_ms = pai_deadline_in(fs->options.timeout_ms)};
+	struct pai_ws_req req = {.op = PAI_WS_READ, .at.path = "", .in.io = {ret_byte, 1, 0}};
+	const struct fs_handle *h;
+	struct pai_ws *ws = NULL;
+	bool is_read;
+
+	pthread_mutex_lock(&fs->lock);
+	n->flags &= ~FS_NODE_QUEUED_GROWN;
+	h = LIST_FIRST(&n->handles);
+	while (h && !h->readable) {
+		h = LIST_NEXT(h, at);
+	}
+	if (h && h->env && h->env->ws && n->grown_to > n->shown_size) {
+		ws = pai_ws_ref(h->env->ws);
+		req.handle = h->ws_handle;
+		*ret_size = n->grown_to;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (!ws) {
+		return false;
+	}
+	req.in.io.offset = *ret_size - 1;
+	is_read = pai_ws_wait(ws, &req, &call) == 0 && req.out.len == 1;
+	pai_ws_req_fini(&req);
+	pai_ws_unref(ws);
+	return is_read;
+}
+
+/*
+ * A fault in a mapping asks for no attributes, as read() at the end does: beyond the size that the
+ * kernel knows it is a SIGBUS. There is no notification of a size; to be given a byte of the file
+ * makes the kernel take it for as long as that.
+ */
+static void deliver_grown(struct pai_fs *fs, struct fs_node *n)
+{
+	struct fuse_bufvec bytes = FUSE_BUFVEC_INIT(1);
+	int64_t size;
+	char last;
+
+	bytes.buf[0].mem = &last;
+	if (read_last(fs, n, &size, &last) &&
+	    fuse_lowlevel_notify_store(fs->se, n->nodeid, size - 1, &bytes, 0) == 0) {
+		pthread_mutex_lock(&fs->lock);
+		n->shown_size = size > n->shown_size ? size : n->shown_size;
+		pthread_mutex_unlock(&fs->lock);
+	}
+}
+
 /*
  * Expired, not dropped: the next use asks again, and finds the same object in the same place (a
  * shell that stands in it keeps its directory) or another. Kernels before 6.2 can only drop.
@@ -147,6 +200,9 @@ static void deliver(struct pai_fs *fs, struct item *it)
 	case ITEM_ENTRY:
 		deliver_entry(fs, it);
 		atomic_fetch_add_explicit(&fs->notified[ITEM_ENTRY], 1, memory_order_relaxed);
+		break;
+	case ITEM_GROWN:
+		deliver_grown(fs, it->node);
 		break;
 	case ITEM_UNWATCH:
 		deliver_unwatch(fs, it);
@@ -361,6 +417,25 @@ void fs_notify_inode_locked(struct fs_node *n, bool pages)
 		n->stale_pages++;
 	} else {
 		n->flags &= ~FS_NODE_TOLD;
+	}
+}
+
+void fs_notify_grown_locked(struct fs_node *n)
+{
+	struct item *it;
+
+	if (!S_ISREG(n->attr.mode) || n->grown_to <= n->shown_size ||
+	    n->flags & FS_NODE_QUEUED_GROWN || LIST_EMPTY(&n->handles)) {
+		return;
+	}
+	it = item_new(ITEM_GROWN, NULL);
+	if (!it) {
+		return;
+	}
+	it->node = n;
+	fs_node_ref_locked(n);
+	if (push_locked(n->session, it)) {
+		n->flags |= FS_NODE_QUEUED_GROWN;
 	}
 }
 

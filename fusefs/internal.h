@@ -114,6 +114,7 @@ enum fs_node_flags {
 				       on its way */
 	FS_NODE_QUEUED_PAGES = 1 << 12, /* notifications that wait in the queue */
 	FS_NODE_QUEUED_ATTR = 1 << 13,
+	FS_NODE_QUEUED_GROWN = 1 << 25,
 };
 
 struct fs_handle {
@@ -121,7 +122,7 @@ struct fs_handle {
 	struct fs_node *node; /* referenced */
 	struct fs_env *env;   /* referenced; NULL: the root's, or a top without an environment */
 	LIST_ENTRY(fs_handle) at; /* node->handles */
-	bool writable, is_dir;
+	bool readable, writable, is_dir;
 	/* A directory: what is read through it stays in the kernel; what the server has read for it
 	 * is from before a push. A walk goes on in that all the same: to read it again for each
 	 * page would take a busy directory's walk for ever. */
@@ -150,6 +151,8 @@ struct fs_node {
 	struct pai_ws_attr attr; /* id always; the rest by FS_NODE_TOLD */
 	int64_t pages_ctime_ns;  /* with FS_NODE_PAGES: the ctime of what pages may be kept of */
 	uint64_t told_at;        /* fs->sequence when `attr` was told */
+	int64_t shown_size;      /* of an open file: no more than the kernel takes it to have */
+	int64_t grown_to;        /* its size by the last push */
 	uint64_t watched_at;     /* ... when the server had been asked to watch it */
 	uint64_t nlookup;
 	uint32_t nlink; /* by the newest word of the server, told or not */
@@ -490,6 +493,9 @@ struct fs_queue *fs_queue_new(struct fs_notifier *n);
 void fs_notify_inode_locked(struct fs_node *n, bool pages);
 /* At once, of attributes alone, which takes no lock of the kernel's that anybody may hold. */
 void fs_notify_attr_now(struct fs_node *n);
+/* An open file is longer than the kernel takes it to be: whoever has it mapped is not to get a
+ * SIGBUS for what is there. Behind the dropping of its pages. */
+void fs_notify_grown_locked(struct fs_node *n);
 void fs_notify_entry_locked(struct fs_session *s, struct fs_node *parent, const char *name);
 /* The server need not watch this object any more, unless somebody knows it again by then. */
 void fs_notify_unwatch_locked(struct fs_node *n);

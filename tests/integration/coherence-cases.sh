@@ -1,7 +1,7 @@
 #!/bin/bash
 # Cases that the tester has found, each in its smallest form: two sides, a barrier, one right answer.
 # fast
-# timeout 90
+# timeout 120
 . "$(dirname "$0")/lib.sh"
 begin coherence-cases
 start || { not_ok coherence-cases "no mount"; exit 1; }
@@ -130,6 +130,44 @@ with mmap.mmap(fd, 1) as m:
 print(wrong)
 END
 is appended-while-mapped "$(python3 append.py)" 0
+
+# What the sandbox appends is there for whoever has mapped more than there was: no read() asks for the
+# size first, and beyond the one that is known a mapping answers SIGBUS.
+cat >grown.py <<'END'
+import mmap, os, signal, subprocess
+def turn(size, more, access, stores):
+    name = f"grown-{size}-{more}-{access}-{stores}"
+    with open(name, "wb") as f:
+        f.write(b"a" * size)
+    fd = os.open(name, os.O_RDWR)
+    os.ftruncate(fd, 1 << 16)  # Python maps no more than there is
+    with mmap.mmap(fd, 1 << 16, access=access) as m:
+        os.ftruncate(fd, size)
+        m[0]
+        if stores:
+            m[0:1] = b"a"
+        for i in range(1, 4):
+            subprocess.run(["pai-exec", "sh", "-c", 'head -c "$1" /dev/zero | tr "\\0" "$2" >>"$3"',
+                            "sh", str(more), str(i), name], check=True)
+            want = b"a" * size + b"".join(b"%d" % n * more for n in range(1, i + 1))
+            got = m[len(want) - 1:len(want)] + m[:len(want)]
+            if got != want[-1:] + want:
+                return f"{name}: {len(want)} bytes are wrong"
+    os.close(fd)
+    return None
+for size in (1, 100, 4095, 4096, 4097):
+    for more in (1, 3000, 4096, 4097):
+        for access, stores in ((mmap.ACCESS_READ, False), (mmap.ACCESS_WRITE, False), (mmap.ACCESS_WRITE, True)):
+            pid = os.fork()
+            if pid == 0:
+                why = turn(size, more, access, stores)
+                print(why or "", end="", flush=True)
+                os._exit(1 if why else 0)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if status < 0:
+                print(f"{size} and {more}, {access}, {stores}: {signal.Signals(-status).name}")
+END
+is grown-under-a-mapping "$(timeout 80 python3 grown.py 2>&1 | head -3)" ""
 
 # What this side alone does is seen by this side, whatever is being told about it.
 cat >links.py <<'END'
