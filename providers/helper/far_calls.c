@@ -24,7 +24,8 @@
 #define READ_BYTES (64u << 10)
 #define SEND_MS 60000              /* a peer that takes nothing for so long is given up */
 #define LAST_WORD_MS 500           /* for the DONE of a call that was cancelled */
-#define LIST_BYTES_MAX (64u << 20) /* of a LIST or a LIST_DIR */
+#define LIST_BYTES_MAX (64u << 20) /* of a LIST or a LIST_DIR, with what its items take here */
+#define STRING_BYTES 32u           /* what the heap takes for a small one */
 #define SLOT_LOOK_MS 5
 
 struct pending {
@@ -35,7 +36,7 @@ struct pending {
 	int done_fd;     /* readable with `done`; -1: nobody waits */
 	/* stream->lock */
 	bool waiter, done;
-	size_t bytes; /* of list and names */
+	size_t bytes; /* of list and names, about */
 	struct pai_far_reply reply;
 	struct pai_err err; /* PAI_OK: it succeeded */
 };
@@ -161,6 +162,7 @@ static int add_sandbox(struct pending *p, struct pai_view payload)
 		return -ENOMEM;
 	}
 	list->items = items;
+	p->bytes += sizeof(*items) + 2 * STRING_BYTES;
 	items[list->count] = (struct pai_sandbox_info){
 	    .sandbox_id = strdup(s.id),
 	    .incarnation = strdup(s.incarnation),
@@ -189,6 +191,7 @@ static int add_names(struct pending *p, struct pai_view payload)
 		}
 		list->items = items;
 		items[list->count++] = item;
+		p->bytes += sizeof(*items) + STRING_BYTES;
 	}
 	return r;
 }

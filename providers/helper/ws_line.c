@@ -19,7 +19,9 @@
 #define HANDLES_MAX (1u << 20)
 #define NO_SLOT UINT32_MAX
 #define CAPS (PAI_WS_CAP_WATCH | PAI_WS_CAP_HANDLES | PAI_WS_CAP_LOCKS | PAI_WS_CAP_POSIX)
+#define CALL_MS 30000
 #define SILENCE_MS 90000
+#define OWED_CALLS 3
 #define DONE_ALREADY (-1) /* no errno: it is done, and well */
 
 static const struct pai_ws_ops line_ops;
@@ -156,6 +158,7 @@ static void sent_locked(struct ws_line *l, size_t n)
 	of_header = of_header < n ? of_header : n;
 	l->chunk_header_at += of_header;
 	l->chunk_of->done += n - of_header;
+	l->moved = true;
 	l->chunk_left -= n - of_header;
 	if (l->chunk_left == 0 && l->chunk_header_at == PAI_FRAME_HEADER) {
 		end_chunk_locked(l);
@@ -528,7 +531,9 @@ static struct ws_line *line_new(
 	l->base.refs = 1;
 	l->line = *line;
 	l->config = *config;
+	l->config.call_ms = config->call_ms ? config->call_ms : CALL_MS;
 	l->line.silence_ms = line->silence_ms ? line->silence_ms : SILENCE_MS;
+	l->line.owed_ms = line->owed_ms ? line->owed_ms : OWED_CALLS * l->config.call_ms;
 	l->fd = -1;
 	l->opened_fd = -1;
 	l->out.max = PAI_WS_LINE_OUT_MAX;

@@ -32,6 +32,11 @@ struct pai_ws_line_config {
 	/* Nothing heard for so long, though asked and something is awaited: the stream is given
 	 * up. 0: 90 s, past what a line takes to come back without a loss. */
 	uint64_t silence_ms;
+	/* What an honest server answers at once, whatever else it does, and this one has not in so
+	 * long, though it is heard: the stream is given up. Nothing that may wait (a lock) or take
+	 * its time (fsync, copies); eight times as long while data is under way. 0: three times
+	 * what a call may take. */
+	uint64_t owed_ms;
 };
 /* Opens the first stream. Of `config`: on_push, push_arg, raw_ids, and the pool, which is needed;
  * call_ms bounds an opening (0: 30 s). Its caps are those of the first stream. After a failure

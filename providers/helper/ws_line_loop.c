@@ -14,6 +14,8 @@
 #define READ_BYTES (512u << 10)
 #define IN_MAX (PAI_FRAME_MAX + PAI_FRAME_HEADER + READ_BYTES)
 #define SILENT_TICKS 4
+#define OWED_TICKS 4
+#define OWED_BEHIND_DATA 8 /* times as long: a slow line carries what was asked before */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_LAST_MS 5000
 #define RETRY_POST_NS 10000000
@@ -322,6 +324,7 @@ static int take_data(struct ws_line *l, const struct pai_frame *f)
 			memcpy(e->req->in.io.data + e->done, f->payload.data, len);
 		}
 		e->done += len;
+		l->moved = true;
 		r = 0;
 	}
 	(void)pthread_mutex_unlock(&l->lock);
@@ -417,23 +420,61 @@ static void on_stream(void *arg, uint32_t events)
 
 /* --- ticks --- */
 
+/* What takes as long as it takes, on an honest server too. */
+static bool may_take_long(enum pai_ws_op op)
+{
+	return op == PAI_WS_SETLK || op == PAI_WS_FLOCK || op == PAI_WS_FSYNC ||
+	       op == PAI_WS_FALLOCATE || op == PAI_WS_COPY;
+}
+
+/* One more tick in which the peer was heard; whether it owes an answer for too long. */
+static bool count_owed_locked(struct ws_line *l)
+{
+	const unsigned step = l->moved ? 1 : OWED_BEHIND_DATA;
+	unsigned most = 0;
+	struct ws_entry *e;
+
+	for (size_t i = 0; i < WS_LINE_BUCKETS; i++) {
+		LIST_FOREACH(e, &l->entries[i], at)
+		{
+			e->owed += may_take_long(e->op) ? 0 : step;
+			most = e->owed > most ? e->owed : most;
+		}
+	}
+	return most > OWED_TICKS * OWED_BEHIND_DATA;
+}
+
+static uint64_t tick_ms_of(const struct ws_line *l)
+{
+	uint64_t silent = l->line.silence_ms / SILENT_TICKS + 1;
+	uint64_t owed = l->line.owed_ms / OWED_TICKS + 1;
+
+	return silent < owed ? silent : owed;
+}
+
 /* Counted in ticks: a time that passed while this machine slept is one, however long. */
 static void on_tick(void *arg)
 {
 	struct ws_line *l = arg;
-	uint64_t tick_ms = l->line.silence_ms / SILENT_TICKS + 1;
+	const uint64_t tick_ms = tick_ms_of(l);
+	const uint64_t silent_ticks = l->line.silence_ms / tick_ms + 1;
+	bool owes;
 
 	(void)pthread_mutex_lock(&l->lock);
+	owes = l->heard && count_owed_locked(l);
+	l->moved = false;
 	l->listening = l->count > 0;
 	l->silent = l->heard || !l->listening ? 0 : l->silent + 1;
 	l->heard = false;
-	if (l->silent > 0 && l->silent < SILENT_TICKS) {
+	if (l->silent > 0 && l->silent < silent_ticks) {
 		pai_ws_line_flush_locked(l, pai_frame_put(&l->out, PAI_MSG_PING, 0, NULL, 0));
 	}
 	pai_loop_timer_set(l->tick, l->listening ? pai_deadline_in(tick_ms) : PAI_NO_DEADLINE);
 	(void)pthread_mutex_unlock(&l->lock);
-	if (l->silent >= SILENT_TICKS) {
+	if (l->silent >= silent_ticks) {
 		stream_end(l, "the helper does not answer");
+	} else if (owes) {
+		stream_end(l, "the helper leaves a request without an answer");
 	}
 }
 

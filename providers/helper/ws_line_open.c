@@ -7,7 +7,6 @@
 #include "providers/base/clock.h"
 #include "providers/helper/ws_line_private.h"
 
-#define OPEN_MS 30000
 #define READY_MAX 1024u
 #define SOCKET_BYTES (1 << 20)
 
@@ -118,7 +117,7 @@ void pai_ws_line_open_job(void *arg)
 {
 	struct ws_line *l = arg;
 	struct pai_call call = {
-	    .deadline_ms = pai_deadline_in(l->config.call_ms ? l->config.call_ms : OPEN_MS),
+	    .deadline_ms = pai_deadline_in(l->config.call_ms),
 	    .cancel = l->stop,
 	};
 	struct pai_err err = PAI_ERR_INIT;

@@ -46,6 +46,7 @@ struct ws_entry {
 	size_t done;  /* of those: sent, or come */
 	bool is_sent, is_sending, is_cancelled;
 	bool is_doubted; /* was sent and lost its answer: it only waits for what the error is */
+	unsigned owed;   /* parts of ticks in which the peer was heard */
 };
 LIST_HEAD(ws_entry_list, ws_entry);
 TAILQ_HEAD(ws_entry_queue, ws_entry);
@@ -77,6 +78,7 @@ struct ws_line {
 	int fd;
 	uint32_t stream; /* of the present or last one */
 	bool revoked, out_armed, listening, kicked;
+	bool moved; /* data of a READ or WRITE, since the last tick */
 	uint32_t next_id;
 	struct ws_entry_list entries[WS_LINE_BUCKETS];
 	struct ws_entry_queue waiting, sending;

@@ -581,21 +581,21 @@ static void say(const struct pai_buf *out)
 }
 
 static struct waiting asked;
+static int asked_peer; /* what comes next may have another */
 
 static uint32_t ask(struct pai_ws_req req)
 {
-	enum pai_ws_op op = req.op;
-
 	asked = (struct waiting){.req = req};
+	asked_peer = w.peer;
 	asked.req.done = waiting_done;
 	pai_ws_submit(w.ws, &asked.req);
-	return next_request(op);
+	return next_request(req.op);
 }
 
 /* The stream is ended, what was asked is an error, and nothing else came of it. */
 static void expect_ended(void)
 {
-	struct pollfd p = {.fd = w.peer, .events = 0};
+	struct pollfd p = {.fd = asked_peer, .events = 0};
 
 	await_done(&asked);
 	cr_assert_eq(asked.req.error, EIO);
