@@ -254,16 +254,18 @@ class Child:
 
     def wait(self, seconds=30):
         """(True, result), (False, (errno, text)); None when it is not done, or was killed."""
-        data, until = b"", time.monotonic() + seconds
+        data, until, poll = b"", time.monotonic() + seconds, select.poll()
+        poll.register(self.reader, select.POLLIN)
         while True:
             left = until - time.monotonic()
-            if left <= 0 or not select.select([self.reader], [], [], left)[0]:
+            if left <= 0 or not poll.poll(left * 1000):
                 return None
             more = os.read(self.reader, 1 << 16)
             if not more:
                 break
             data += more
         os.waitpid(self.pid, 0)
+        os.close(self.reader)
         self.over = True
         return pickle.loads(data) if data else None
 
