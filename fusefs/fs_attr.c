@@ -510,6 +510,7 @@ static void finish_setxattr(struct fs_call *c)
 		/* The kernel drops what it believed of the inode's attributes by itself. */
 		pthread_mutex_lock(&c->fs->lock);
 		c->node->flags &= ~FS_NODE_TOLD;
+		fs_near_ask_of_locked(c->node);
 		pthread_mutex_unlock(&c->fs->lock);
 	}
 	fs_call_error(c, c->ws.error);

@@ -493,7 +493,7 @@ static uint64_t open_handle_locked(const struct fs_call *c, const struct fs_node
 
 	LIST_FOREACH(h, &n->handles, at)
 	{
-		if (h->env == c->env && (!writable || h->writable)) {
+		if (h->ws_handle && h->env == c->env && (!writable || h->writable)) {
 			return h->ws_handle;
 		}
 	}

@@ -261,6 +261,7 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 
 void fs_dir_changed_locked(struct fs_node *dir)
 {
+	fs_near_ask_of_locked(dir);
 	dir->flags &= ~FS_NODE_TOLD;
 }
 
@@ -462,6 +463,7 @@ static bool is_open_dir(const struct fs_node *n)
 
 static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 {
+	fs_near_drop_locked(n);
 	n->flags &= ~(FS_NODE_PROVEN | FS_NODE_WATCHED | FS_NODE_WATCHING);
 	if (n->flags & FS_NODE_IN_NAME) {
 		fs_notify_entry_locked(s, n->parent, n->name);
@@ -480,6 +482,7 @@ static void unwatched_locked(struct fs_node *n)
 {
 	struct fs_node *child;
 
+	fs_near_drop_locked(n);
 	n->flags &= ~(FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
 	void_locked(n);
 	fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
@@ -502,6 +505,7 @@ void fs_superseded_locked(struct fs_node *n)
 
 static void self_pushed_locked(struct fs_node *n, const struct pai_ws_push *push)
 {
+	fs_near_ask_of_locked(n);
 	if (push->flags & PAI_WS_PUSH_DIR_GONE) {
 		unwatched_locked(n);
 		return;
@@ -547,6 +551,7 @@ static void child_pushed_locked(
 {
 	struct fs_node *n;
 
+	fs_near_push_locked(dir, push);
 	if (push->flags & PAI_WS_PUSH_FOUND) {
 		n = fs_node_by_identity_locked(env, &push->attr.id);
 		if (n) {
@@ -560,6 +565,7 @@ static void child_pushed_locked(
 		fs_moved_locked(n);
 	}
 	if (push->flags & PAI_WS_PUSH_ENTRY) {
+		fs_near_ask_of_locked(dir);
 		fs_listing_void_locked(dir);
 		entry_pushed_locked(env, dir, push);
 		attr_pushed_locked(dir, &push->dir_attr);
@@ -626,6 +632,7 @@ void fs_env_forget_all(struct fs_env *env)
 	}
 	s->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
 	forget_negatives_locked(s, s->top);
+	fs_near_drop_locked(s->top);
 	fs_notify_inode_locked(s->top, s->top->flags & FS_NODE_PAGES);
 	fs_listing_void_locked(s->top);
 	pthread_mutex_unlock(&fs->lock);

@@ -53,6 +53,7 @@ static void reply_opened(struct fs_call *c, uint64_t ws_handle)
 	}
 }
 
+/* A server elsewhere gives the beginning of the listing along. */
 static void finish_opendir(struct fs_call *c)
 {
 	if (c->ws.error) {
@@ -60,7 +61,12 @@ static void finish_opendir(struct fs_call *c)
 		return;
 	}
 	if (fs_call_claim(c)) {
+		pthread_mutex_lock(&c->fs->lock);
+		fs_near_take_locked(c, c->node, 0);
+		pthread_mutex_unlock(&c->fs->lock);
 		reply_opened(c, c->ws.out.handle);
+	} else {
+		fs_release_on(c->server, c->ws.out.handle);
 	}
 	fs_call_done(c);
 }
@@ -82,15 +88,31 @@ static bool is_paused(struct fs_call *c)
 	return record.state == PAI_SESSION_PAUSED;
 }
 
+/* What is at hand, or in the kernel, is opened on the server when something else is asked for. */
+static bool needs_no_opening(struct fs_call *c)
+{
+	const uint32_t listed = FS_NODE_PROVEN | FS_NODE_PAGES | FS_NODE_WATCHED;
+	bool needs_none;
+
+	pthread_mutex_lock(&c->fs->lock);
+	fs_note_locked(c, c->node, NULL);
+	needs_none = fs_near_is_listed_locked(c, c->node) ||
+		     (fs_near_keeps(c, c->node) && (c->node->flags & listed) == listed &&
+			 c->node->stale_pages == 0);
+	pthread_mutex_unlock(&c->fs->lock);
+	return needs_none;
+}
+
 static void start_opendir(struct fs_call *c)
 {
 	if (!c->server && is_paused(c)) {
 		fs_call_error(c, EHOSTDOWN);
 		return;
 	}
-	if (!c->server) {
+	/* Without a server there is nothing to see: an empty directory. */
+	if (!c->server || needs_no_opening(c)) {
 		if (fs_call_claim(c)) {
-			reply_opened(c, 0); /* nothing to see: an empty directory */
+			reply_opened(c, 0);
 		}
 		fs_call_done(c);
 		return;
@@ -98,6 +120,7 @@ static void start_opendir(struct fs_call *c)
 	fs_watch(c, c->node);
 	fs_know_names(c);
 	c->ws.op = PAI_WS_OPENDIR;
+	c->ws.in.list.max = fs_near_keeps(c, c->node) ? PAI_WS_ENTRIES_MAX : 0;
 	fs_cred(c);
 	if (fs_call_at(c, c->node, NULL)) {
 		fs_call_submit(c);
@@ -268,39 +291,62 @@ static void note_listing(struct fs_call *c, bool is_kept, bool is_stale)
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
+/* The call is claimed: so its handle is there until the answer. */
+static void reply_listing(struct fs_call *c)
+{
+	struct filling f = {.c = c, .buf = malloc(c->size)};
+	bool room, is_kept = c->handle->caches, is_stale;
+	size_t taken = 0;
+
+	if (!f.buf) {
+		(void)fuse_reply_err(c->req, ENOMEM);
+		return;
+	}
+	fs_answer_begin(c);
+	pthread_mutex_lock(&c->fs->lock);
+	is_stale = c->handle->is_stale;
+	pthread_mutex_unlock(&c->fs->lock);
+	room = put_dots(&f, c->offset);
+	while (room && taken < c->ws.out.count) {
+		room = put_entry(&f, &c->ws.out.entries[taken]);
+		taken += room;
+	}
+	if (fuse_reply_buf(c->req, f.buf, f.used) < 0 && c->plus) {
+		take_back(c, taken);
+	}
+	note_listing(c, is_kept, is_stale);
+	fs_answer_end(c);
+	free(f.buf);
+}
+
 static void finish_readdir(struct fs_call *c)
 {
-	struct filling f = {.c = c};
-	size_t taken = 0;
-	bool room, is_kept, is_stale;
+	bool opened = c->ws.op == PAI_WS_OPENDIR;
 
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
 		return;
 	}
-	f.buf = malloc(c->size);
-	if (!f.buf) {
-		fs_call_error(c, ENOMEM);
+	if (!fs_call_claim(c)) {
+		if (opened) {
+			fs_release_on(c->server, c->ws.out.handle);
+		}
+		fs_call_done(c);
 		return;
 	}
-	if (fs_call_claim(c)) {
-		is_kept = c->handle->caches; /* there until the answer */
-		fs_answer_begin(c);
-		pthread_mutex_lock(&c->fs->lock);
-		is_stale = c->handle->is_stale;
-		pthread_mutex_unlock(&c->fs->lock);
-		room = put_dots(&f, c->offset);
-		while (room && taken < c->ws.out.count) {
-			room = put_entry(&f, &c->ws.out.entries[taken]);
-			taken += room;
-		}
-		if (fuse_reply_buf(c->req, f.buf, f.used) < 0 && c->plus) {
-			take_back(c, taken);
-		}
-		note_listing(c, is_kept, is_stale);
-		fs_answer_end(c);
+	pthread_mutex_lock(&c->fs->lock);
+	if (opened && !c->handle->ws_handle) {
+		c->handle->ws_handle = c->ws.out.handle;
+		opened = false;
 	}
-	free(f.buf);
+	if (c->ws.op != PAI_WS_LOOKUP) {
+		fs_near_take_locked(c, c->node, c->ws.in.list.cookie);
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	if (opened) {
+		fs_release_on(c->server, c->ws.out.handle); /* another has opened it too */
+	}
+	reply_listing(c);
 	fs_call_done(c);
 }
 
@@ -319,31 +365,59 @@ static bool is_told(const struct pai_ws_req *req, const char *name)
 	return is_told;
 }
 
-static void start_readdir(struct fs_call *c)
+/* From what is at hand, or what to ask for. */
+static bool list_near(struct fs_call *c)
 {
 	size_t least = c->plus ? PLUS_ENTRY_MIN : ENTRY_MIN;
+	uint64_t cookie = c->offset > DOTS ? (uint64_t)c->offset - DOTS : 0;
+	bool is_near;
 
-	if (!c->server || !c->handle->ws_handle) {
-		finish_readdir(c);
-		return;
+	c->ws.op = PAI_WS_LOOKUP; /* nothing that is a listing of the server's */
+	c->ws.in.list.cookie = cookie;
+	c->ws.in.list.max = c->size / least + 1;
+	pthread_mutex_lock(&c->fs->lock);
+	fs_note_locked(c, c->node, NULL);
+	is_near = fs_near_page_locked(c, c->node, cookie, c->ws.in.list.max);
+	if (!is_near && fs_near_wants_locked(c, c->node, cookie)) {
+		c->ws.in.list.max = PAI_WS_ENTRIES_MAX;
 	}
-	if (c->handle->env != c->env) {
+	if (cookie == 0) {
+		c->handle->is_stale = false; /* the server reads it anew, or need not */
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	return is_near;
+}
+
+static void start_readdir(struct fs_call *c)
+{
+	bool is_nothing = !c->server || !c->handle->env;
+
+	c->ws.op = PAI_WS_LOOKUP;
+	if (!is_nothing && c->handle->env != c->env) {
 		fs_call_error(c, ESTALE); /* opened in an environment that is gone */
 		return;
 	}
-	fs_watch(c, c->node);
+	if (!is_nothing) {
+		fs_watch(c, c->node);
+	}
+	if (is_nothing || list_near(c)) {
+		finish_readdir(c);
+		return;
+	}
 	fs_know_names(c);
-	c->ws.op = PAI_WS_READDIR;
-	c->ws.handle = c->handle->ws_handle;
-	c->ws.at.path = "";
-	c->ws.in.list.cookie = c->offset > DOTS ? (uint64_t)c->offset - DOTS : 0;
-	c->ws.in.list.max = c->size / least + 1;
 	c->ws.in.list.names_only = false;
 	c->ws.in.list.skips = c->plus ? is_told : NULL;
-	if (c->ws.in.list.cookie == 0) {
-		pthread_mutex_lock(&c->fs->lock);
-		c->handle->is_stale = false; /* the server reads it anew */
-		pthread_mutex_unlock(&c->fs->lock);
+	pthread_mutex_lock(&c->fs->lock);
+	c->ws.handle = c->handle->ws_handle;
+	pthread_mutex_unlock(&c->fs->lock);
+	c->ws.op = PAI_WS_READDIR;
+	c->ws.at.path = "";
+	if (!c->ws.handle) {
+		c->ws.op = PAI_WS_OPENDIR;
+		fs_cred(c);
+		if (!fs_call_at(c, c->node, NULL)) {
+			return;
+		}
 	}
 	fs_call_submit(c);
 }

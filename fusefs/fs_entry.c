@@ -67,9 +67,9 @@ static void reply_miss(struct fs_call *c)
 
 	fs_answer_begin(c);
 	pthread_mutex_lock(&c->fs->lock);
-	if (fs_may_cache_locked(c, c->node, c->victim) &&
-	    fs_negative_add_locked(c->node, c->name)) {
-		e.entry_timeout = FS_CACHE_SECONDS;
+	if (fs_may_cache_locked(c, c->node, c->victim)) {
+		fs_near_gone_locked(c->node, c->name);
+		e.entry_timeout = fs_negative_add_locked(c->node, c->name) ? FS_CACHE_SECONDS : 0;
 	}
 	if (c->victim) {
 		fs_node_unname_locked(c->fs, c->victim);
@@ -95,6 +95,9 @@ static void reply_entry(struct fs_call *c, struct fs_node *dir, const char *name
 	n = fs_entry_locked(c, dir, name, &c->ws.attr, &e);
 	if (c->mutates) {
 		fs_dir_changed_locked(dir);
+	}
+	if (n && c->ws.op == PAI_WS_MKDIR) {
+		n->looks = 1; /* it will be filled now: what is missing is worth knowing */
 	}
 	if (n && c->ws.op == PAI_WS_MKNOD) {
 		n->flags |= FS_NODE_MADE;
@@ -144,17 +147,83 @@ static void know_name(struct fs_call *c, struct fs_node *dir, const char *name)
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
+static void ask_name(struct fs_call *c)
+{
+	c->finish = finish_entry;
+	c->ws.op = PAI_WS_LOOKUP;
+	c->ws.name = c->name;
+	if (fs_call_at(c, c->node, NULL)) {
+		fs_call_submit(c);
+	}
+}
+
+/* From the names that are at hand, as they are now. */
+static enum fs_near_word find_near(struct fs_call *c)
+{
+	enum fs_near_word word;
+
+	pthread_mutex_lock(&c->fs->lock);
+	fs_note_locked(c, c->node, c->victim);
+	word = fs_near_find_locked(c, c->node, c->name, &c->ws.attr);
+	if (word == FS_NEAR_LIST) {
+		fs_note_locked(c, c->node, NULL);
+		c->ws.in.list.cookie = fs_near_cookie_locked(c->node);
+		c->ws.in.list.max = PAI_WS_ENTRIES_MAX;
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	if (word == FS_NEAR_FOUND || word == FS_NEAR_MISSING) {
+		c->ws.op = PAI_WS_LOOKUP;
+		c->ws.error = word == FS_NEAR_MISSING ? ENOENT : 0;
+		finish_entry(c);
+	}
+	return word;
+}
+
+/* The directory was listed in the name's stead. */
+static void finish_listed(struct fs_call *c)
+{
+	uint64_t cookie = c->ws.in.list.cookie;
+	enum fs_near_word word;
+
+	pthread_mutex_lock(&c->fs->lock);
+	if (c->ws.error) {
+		fs_near_unlistable_locked(c->node);
+	} else {
+		fs_near_take_locked(c, c->node, cookie);
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	if (!c->ws.error) {
+		fs_release_on(c->server, c->ws.out.handle);
+	}
+	pai_ws_req_fini(&c->ws);
+	word = find_near(c);
+	if (word == FS_NEAR_ASK || word == FS_NEAR_LIST) {
+		pthread_mutex_lock(&c->fs->lock);
+		fs_note_locked(c, c->node, c->victim);
+		pthread_mutex_unlock(&c->fs->lock);
+		ask_name(c);
+	}
+}
+
 static void start_lookup(struct fs_call *c)
 {
+	enum fs_near_word word;
+
 	if (!c->server) {
 		fs_call_error(c, ENOENT);
 		return;
 	}
 	know_name(c, c->node, c->name);
-	c->ws.op = PAI_WS_LOOKUP;
-	c->ws.name = c->name;
-	if (fs_call_at(c, c->node, NULL)) {
-		fs_call_submit(c);
+	word = find_near(c);
+	if (word == FS_NEAR_ASK) {
+		ask_name(c);
+	} else if (word == FS_NEAR_LIST) {
+		c->finish = finish_listed;
+		c->ws.op = PAI_WS_OPENDIR;
+		fs_cred(c);
+		if (fs_call_at(c, c->node, NULL)) {
+			fs_call_submit(c);
+		}
 	}
 }
 
@@ -172,9 +241,18 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 }
 
+/* Whatever becomes of it, the name may mean something else. */
+static void change_name(struct fs_call *c, struct fs_node *dir, const char *name)
+{
+	know_name(c, dir, name);
+	pthread_mutex_lock(&c->fs->lock);
+	fs_near_ask_locked(dir, name);
+	pthread_mutex_unlock(&c->fs->lock);
+}
+
 static void start_make(struct fs_call *c)
 {
-	know_name(c, c->node, c->name);
+	change_name(c, c->node, c->name);
 	fs_cred(c);
 	c->ws.name = c->name;
 	if (fs_call_at(c, c->node, NULL)) {
@@ -253,7 +331,10 @@ void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 
 static void start_link(struct fs_call *c)
 {
-	know_name(c, c->other, c->to_name);
+	change_name(c, c->other, c->to_name);
+	pthread_mutex_lock(&c->fs->lock);
+	fs_near_ask_of_locked(c->node);
+	pthread_mutex_unlock(&c->fs->lock);
 	fs_cred(c);
 	c->ws.op = PAI_WS_LINK;
 	c->ws.to_name = c->to_name;
@@ -302,6 +383,9 @@ static void finish_remove(struct fs_call *c)
 		return;
 	}
 	pthread_mutex_lock(&c->fs->lock);
+	if (fs_may_cache_locked(c, c->node, c->victim)) {
+		fs_near_gone_locked(c->node, c->name);
+	}
 	removed_locked(c, c->node, c->name, c->ws.op == PAI_WS_RMDIR || c->ws.attr.nlink == 0);
 	pthread_mutex_unlock(&c->fs->lock);
 	fs_call_error(c, 0);
@@ -404,6 +488,9 @@ static void finish_rename(struct fs_call *c)
 		return;
 	}
 	pthread_mutex_lock(&c->fs->lock);
+	if (!(c->ws.flags & RENAME_EXCHANGE) && fs_may_cache_locked(c, c->node, c->victim)) {
+		fs_near_gone_locked(c->node, c->name);
+	}
 	renamed_locked(c);
 	pthread_mutex_unlock(&c->fs->lock);
 	fs_call_error(c, 0);
@@ -411,8 +498,11 @@ static void finish_rename(struct fs_call *c)
 
 static void start_rename(struct fs_call *c)
 {
-	know_name(c, c->node, c->name);
+	change_name(c, c->node, c->name);
 	fs_watch(c, c->other);
+	pthread_mutex_lock(&c->fs->lock);
+	fs_near_ask_locked(c->other, c->to_name);
+	pthread_mutex_unlock(&c->fs->lock);
 	fs_cred(c);
 	c->ws.op = PAI_WS_RENAME;
 	c->ws.name = c->name;

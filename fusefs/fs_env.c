@@ -273,6 +273,9 @@ static void after_drained(struct pai_ws_req *req)
 	}
 	if (atomic_exchange(&a->env->doubts, false) || !req->out.end) {
 		a->left |= FS_RECHECK_NAMED;
+		pthread_mutex_lock(&a->env->fs->lock);
+		fs_near_drop_all_locked(a->env); /* nobody compares what is at hand */
+		pthread_mutex_unlock(&a->env->fs->lock);
 	}
 	after_answered(a);
 }

@@ -49,7 +49,7 @@ static void released(struct pai_ws_req *req)
 	free(req);
 }
 
-static void release_on(struct pai_ws *ws, uint64_t ws_handle)
+void fs_release_on(struct pai_ws *ws, uint64_t ws_handle)
 {
 	struct pai_ws_req *req = calloc(1, sizeof(*req));
 
@@ -93,7 +93,7 @@ void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
 	fs_node_unref_locked(fs, n);
 	pthread_mutex_unlock(&fs->lock);
 	if (ws && h->ws_handle) {
-		release_on(ws, h->ws_handle);
+		fs_release_on(ws, h->ws_handle);
 	}
 	pai_ws_unref(ws);
 	free(h->listing);
@@ -151,7 +151,7 @@ static void finish_open(struct fs_call *c)
 		return;
 	}
 	if (!fs_call_claim(c)) {
-		release_on(c->server, c->ws.out.handle);
+		fs_release_on(c->server, c->ws.out.handle);
 		fs_call_done(c);
 		return;
 	}
@@ -178,7 +178,7 @@ static void finish_open(struct fs_call *c)
 	if (h && r < 0) {
 		fs_handle_free(c->fs, h);
 	} else if (!h) {
-		release_on(c->server, c->ws.out.handle);
+		fs_release_on(c->server, c->ws.out.handle);
 	}
 	fs_call_done(c);
 }
@@ -261,7 +261,7 @@ static void reply_create(struct fs_call *c)
 	if (h && r < 0) {
 		fs_handle_free(c->fs, h);
 	} else if (!h) {
-		release_on(c->server, c->ws.out.handle);
+		fs_release_on(c->server, c->ws.out.handle);
 	}
 }
 
@@ -274,7 +274,7 @@ static void finish_create(struct fs_call *c)
 	if (fs_call_claim(c)) {
 		reply_create(c);
 	} else {
-		release_on(c->server, c->ws.out.handle);
+		fs_release_on(c->server, c->ws.out.handle);
 	}
 	fs_call_done(c);
 }
@@ -283,6 +283,9 @@ static void start_create(struct fs_call *c)
 {
 	fs_watch(c, c->node);
 	fs_know_names(c);
+	pthread_mutex_lock(&c->fs->lock);
+	fs_near_ask_locked(c->node, c->name);
+	pthread_mutex_unlock(&c->fs->lock);
 	fs_cred(c);
 	c->ws.op = PAI_WS_CREATE;
 	c->ws.name = c->name;

@@ -55,6 +55,7 @@ int fs_tables_init(struct pai_fs *fs)
 	}
 	fs->id_buckets = FIRST_BUCKETS;
 	fs->name_buckets = FIRST_BUCKETS;
+	TAILQ_INIT(&fs->nears);
 	fs->next_nodeid = FUSE_ROOT_ID;
 	return 0;
 }
@@ -461,6 +462,7 @@ static void node_free_locked(struct pai_fs *fs, struct fs_node *n)
 		}
 	}
 	set_parent_locked(n, NULL);
+	fs_near_drop_locked(n);
 	while (n->negatives) {
 		struct fs_negative *neg = n->negatives;
 

@@ -31,6 +31,7 @@
 LIST_HEAD(fs_node_list, fs_node);
 LIST_HEAD(fs_handle_list, fs_handle);
 LIST_HEAD(fs_call_list, fs_call);
+TAILQ_HEAD(fs_near_list, fs_near);
 
 /* Requests are counted by the kernel's opcodes (fuse_kernel.h, which libfuse does not install). */
 enum fs_opcode {
@@ -137,6 +138,8 @@ struct fs_negative {
 	char name[];
 };
 
+struct fs_near;
+
 struct fs_node {
 	uint64_t nodeid;
 	struct fs_node *id_next;
@@ -166,7 +169,9 @@ struct fs_node {
 	struct fs_handle_list handles;
 	struct fs_negative
 	    *negatives; /* names of a directory that the kernel may believe to be missing */
-	uint32_t negative_count;
+	uint16_t negative_count;
+	uint8_t looks;                /* for names of a directory elsewhere that are not at hand */
+	struct fs_near *near;         /* its names, where they are at hand */
 	LIST_ENTRY(fs_node) opened;   /* env->opened */
 	LIST_ENTRY(fs_node) unproven; /* env->unproven */
 };
@@ -248,6 +253,8 @@ struct pai_fs {
 	struct fs_node **ids, **names;
 	size_t id_buckets, name_buckets;
 	size_t node_count;
+	struct fs_near_list nears; /* oldest first */
+	size_t near_count;         /* names in them */
 	uint64_t next_nodeid;
 	struct fs_session *session_list;
 	size_t session_count;
@@ -480,6 +487,37 @@ void fs_stat(
 uint32_t fs_uid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t uid);
 uint32_t fs_gid_swap(const struct pai_fs *fs, const struct fs_env *env, uint32_t gid);
 
+/* --- names at hand (fs_near.c) --- */
+
+/* Whether names of the directory are kept at hand at all. */
+bool fs_near_keeps(const struct fs_call *c, const struct fs_node *dir);
+enum fs_near_word {
+	FS_NEAR_ASK,     /* the server is to be asked */
+	FS_NEAR_LIST,    /* better for the directory's listing, from fs_near_cookie_locked() on */
+	FS_NEAR_FOUND,   /* *ret is what it would say now */
+	FS_NEAR_MISSING, /* it would say ENOENT */
+};
+enum fs_near_word fs_near_find_locked(
+    struct fs_call *c, struct fs_node *dir, const char *name, struct pai_ws_attr *ret);
+uint64_t fs_near_cookie_locked(const struct fs_node *dir);
+/* Its listing can't be had. */
+void fs_near_unlistable_locked(struct fs_node *dir);
+/* Whether a whole walk can be answered from here; the part of one, into c->ws.out. */
+bool fs_near_is_listed_locked(const struct fs_call *c, const struct fs_node *dir);
+bool fs_near_page_locked(struct fs_call *c, struct fs_node *dir, uint64_t cookie, size_t max);
+/* Takes what c->ws.out has of a listing behind `cookie`, unless something was said of the directory
+ * since it was asked for; whether more than a page is of use. */
+void fs_near_take_locked(struct fs_call *c, struct fs_node *dir, uint64_t cookie);
+bool fs_near_wants_locked(const struct fs_call *c, const struct fs_node *dir, uint64_t cookie);
+/* The name (or the node's) may mean anything by now; or nothing. */
+void fs_near_ask_locked(struct fs_node *dir, const char *name);
+void fs_near_ask_of_locked(struct fs_node *n);
+void fs_near_gone_locked(struct fs_node *dir, const char *name);
+void fs_near_push_locked(struct fs_node *dir, const struct pai_ws_push *push);
+/* Of one directory; of all of the environment's session. */
+void fs_near_drop_locked(struct fs_node *dir);
+void fs_near_drop_all_locked(struct fs_env *env);
+
 /* --- notifier (fs_notify.c) --- */
 
 struct fs_notifier *fs_notifier_new(struct pai_fs *fs);
@@ -606,6 +644,8 @@ struct fs_handle *fs_handle_of(const struct fuse_file_info *fi);
 struct fs_handle *fs_handle_new_locked(
     struct fs_node *n, struct fs_env *env, uint64_t ws_handle, bool writable);
 void fs_handle_free(struct pai_fs *fs, struct fs_handle *h);
+/* Gives back what the server has opened; nobody waits for it. */
+void fs_release_on(struct pai_ws *ws, uint64_t ws_handle);
 
 /* fs_dir.c */
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

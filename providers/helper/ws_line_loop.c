@@ -252,7 +252,7 @@ static bool opens(enum pai_ws_op op)
 /* Nobody waits for it any more: what it opened is closed. */
 static int end_given_up(struct ws_line *l, const struct ws_entry *e, struct pai_view payload)
 {
-	struct pai_ws_req req = {.op = e->op};
+	struct pai_ws_req req = {.op = e->op, .in.list.max = PAI_WS_ENTRIES_MAX};
 	enum pai_ws_op op;
 	uint32_t flags;
 	int error, r = pai_ws_get_reply_head(payload, &op, &error, &flags);
@@ -271,6 +271,7 @@ static int end_given_up(struct ws_line *l, const struct ws_entry *e, struct pai_
 		(void)pthread_mutex_lock(&l->lock);
 		pai_ws_line_release_locked(l, req.out.handle);
 		(void)pthread_mutex_unlock(&l->lock);
+		pai_ws_req_fini(&req);
 	}
 	return r;
 }

@@ -269,6 +269,20 @@ static void unwatched(struct pai_ws_told *t, const struct pai_ws_identity *id)
 	}
 }
 
+static void listed(
+    struct pai_ws_told *t, const struct pai_ws_identity *dir, const struct pai_ws_req *req)
+{
+	struct dir *d = dir_find(t, dir);
+
+	for (size_t i = 0; d && i < req->out.count; i++) {
+		const struct pai_ws_entry *e = &req->out.entries[i];
+
+		if (e->has_attr) {
+			told(t, d, e->name, &e->attr);
+		}
+	}
+}
+
 static void opened(struct pai_ws_told *t, const struct pai_ws_req *req)
 {
 	struct opened *o = malloc(sizeof(*o));
@@ -279,6 +293,7 @@ static void opened(struct pai_ws_told *t, const struct pai_ws_req *req)
 	}
 	*o = (struct opened){.next = t->opened, .handle = req->out.handle, .id = req->attr.id};
 	t->opened = o;
+	listed(t, &o->id, req);
 }
 
 static struct opened **opened_find(struct pai_ws_told *t, uint64_t handle)
@@ -289,20 +304,6 @@ static struct opened **opened_find(struct pai_ws_told *t, uint64_t handle)
 		at = &(*at)->next;
 	}
 	return at;
-}
-
-static void listed(struct pai_ws_told *t, const struct pai_ws_req *req)
-{
-	const struct opened *o = *opened_find(t, req->handle);
-	struct dir *d = o ? dir_find(t, &o->id) : NULL;
-
-	for (size_t i = 0; d && i < req->out.count; i++) {
-		const struct pai_ws_entry *e = &req->out.entries[i];
-
-		if (e->has_attr) {
-			told(t, d, e->name, &e->attr);
-		}
-	}
 }
 
 static void released(struct pai_ws_told *t, uint64_t handle)
@@ -331,6 +332,8 @@ static void compared(struct pai_ws_told *t, const struct pai_ws_req *req)
 
 void pai_ws_told_reply(struct pai_ws_told *t, const struct pai_ws_req *req)
 {
+	const struct opened *o;
+
 	if (!t || req->error) {
 		return;
 	}
@@ -354,7 +357,10 @@ void pai_ws_told_reply(struct pai_ws_told *t, const struct pai_ws_req *req)
 		opened(t, req);
 		break;
 	case PAI_WS_READDIR:
-		listed(t, req);
+		o = *opened_find(t, req->handle);
+		if (o) {
+			listed(t, &o->id, req);
+		}
 		break;
 	case PAI_WS_RELEASE:
 		released(t, req->handle);

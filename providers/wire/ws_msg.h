@@ -31,8 +31,7 @@ enum pai_ws_msg_type {
 #define PAI_WS_PATH_BYTES 65535u
 #define PAI_WS_VALUE_BYTES 65536u  /* of an extended attribute, a list of them, a link's text */
 #define PAI_WS_IO_BYTES (1u << 20) /* of one READ or WRITE */
-#define PAI_WS_ENTRIES_MAX 4096u   /* of one READDIR or COMPARE */
-#define PAI_WS_LISTING_BYTES (256u << 10) /* of one READDIR's reply: what fits, and it goes on */
+#define PAI_WS_LISTING_BYTES (256u << 10) /* of one listing: what fits, and it goes on */
 #define PAI_WS_GROUPS_MAX 65536u
 /* What a client may have under way at once; a server ends a stream on which there is more. */
 #define PAI_WS_WINDOW_BYTES (32u << 20) /* of READs' and WRITEs' data together */

@@ -199,7 +199,8 @@ static int get_entries(
 	count = pai_get_u32(in);
 	left = (size_t)(in->end - in->at);
 	if (in->bad || count > PAI_WS_ENTRIES_MAX || count > asked->in.list.max ||
-	    count > left / ENTRY_BYTES_MIN || (count == 0 && !got->out.end && asked->in.list.max)) {
+	    count > left / ENTRY_BYTES_MIN ||
+	    (count == 0 && !got->out.end && asked->in.list.max && got->op == PAI_WS_READDIR)) {
 		in->bad = true;
 		return 0;
 	}

@@ -43,6 +43,8 @@ struct pai_ws_attr {
 	int64_t atime_ns, mtime_ns, ctime_ns; /* since 1970, the sandbox's clock */
 };
 
+#define PAI_WS_ENTRIES_MAX 4096u /* of one listing or COMPARE */
+
 enum pai_ws_op {
 	PAI_WS_LOOKUP,   /* at (dir), name -> attr */
 	PAI_WS_GETATTR,  /* at | handle -> attr */
@@ -70,7 +72,8 @@ enum pai_ws_op {
 	PAI_WS_FALLOCATE, /* handle, in.alloc */
 	PAI_WS_LSEEK,     /* handle, in.io.offset, flags (SEEK_DATA, SEEK_HOLE) -> out.offset */
 	PAI_WS_COPY,      /* handle, in.copy -> out.len */
-	PAI_WS_OPENDIR,   /* at -> out.handle, attr (of the directory, read before its entries) */
+	PAI_WS_OPENDIR,   /* at, in.list -> out.handle, attr (of the directory, read before its
+			     entries); as a READDIR of it gives, if in.list.max and it can */
 	PAI_WS_READDIR, /* handle, in.list: cookie, max -> out.entries, out.count, out.end. Cookie 0
 			   takes a new snapshot; the names are of one moment, the attrs of the call.
 			   A cookie may come from another handle of the directory where CAP_WATCH:

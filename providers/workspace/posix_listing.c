@@ -208,9 +208,9 @@ static int read_page(struct pai_handle *h, struct pai_ws_req *req)
 	return page_of(h->listing, first, count < PAGE_MAX ? count : PAGE_MAX, req);
 }
 
-int pai_posix_readdir(struct pai_posix *ws, struct pai_ws_req *req)
+static int list(struct pai_posix *ws, uint64_t handle, struct pai_ws_req *req)
 {
-	struct pai_handle *h = pai_handles_get(&ws->handles, req->handle);
+	struct pai_handle *h = pai_handles_get(&ws->handles, handle);
 	int error = h && h->is_dir ? 0 : EBADF;
 
 	if (error == 0) {
@@ -229,6 +229,11 @@ int pai_posix_readdir(struct pai_posix *ws, struct pai_ws_req *req)
 	return error;
 }
 
+int pai_posix_readdir(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	return list(ws, req->handle, req);
+}
+
 int pai_posix_opendir(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node n = PAI_NODE_INIT;
@@ -245,5 +250,13 @@ int pai_posix_opendir(struct pai_posix *ws, struct pai_ws_req *req)
 	if (fd < 0) {
 		return errno;
 	}
-	return pai_handles_add(&ws->handles, fd, O_RDONLY, &req->attr, &req->out.handle);
+	error = pai_handles_add(&ws->handles, fd, O_RDONLY, &req->attr, &req->out.handle);
+	if (error == 0 && req->in.list.max) {
+		error = list(ws, req->out.handle, req);
+		if (error) {
+			(void)pai_handles_release(&ws->handles, req->out.handle);
+			req->out.handle = 0;
+		}
+	}
+	return error;
 }

@@ -34,7 +34,7 @@ static void reply(struct pai_buf *out, struct pai_view p)
 	if (req.op == PAI_WS_COMPARE) {
 		req.in.known.entries = known;
 		req.in.known.count = 4;
-	} else if (req.op == PAI_WS_READDIR) {
+	} else if (req.op == PAI_WS_READDIR || req.op == PAI_WS_OPENDIR) {
 		req.in.list.max = ASKED_ENTRIES;
 	} else if (req.op == PAI_WS_COPY) {
 		req.in.copy.len = ASKED_BYTES;

@@ -50,6 +50,7 @@ subprocess.run(["pai-exec", "true"], check=True)
 os.listdir("upper/lower")
 os.rename(box + "/upper/lower", box + "/elsewhere")
 os.rename("upper", "upper", dst_dir_fd=stand)
+subprocess.run(["pai-exec", "true"], check=True)
 print(os.listdir(stand), os.listdir("elsewhere/upper"), os.path.exists("upper"))
 END
 is moved-below-each-other "$(timeout 20 python3 into.py "$BOX" 2>&1)" "['upper'] [] False"

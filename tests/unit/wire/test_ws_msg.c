@@ -205,6 +205,7 @@ static struct pai_ws_req sample(enum pai_ws_op op)
 		r.in.copy.to_offset = 3;
 		r.in.copy.len = 4;
 		break;
+	case PAI_WS_OPENDIR:
 	case PAI_WS_READDIR:
 		r.in.list.cookie = 77;
 		r.in.list.max = 10;
@@ -389,7 +390,6 @@ static void answer(struct pai_ws_req *r)
 	case PAI_WS_OPEN:
 	case PAI_WS_CREATE:
 	case PAI_WS_TMPFILE:
-	case PAI_WS_OPENDIR:
 		r->out.handle = 5;
 		r->out.open_flags = PAI_WS_PROVEN;
 		r->out.created = true;
@@ -406,7 +406,9 @@ static void answer(struct pai_ws_req *r)
 		r->out.data = value;
 		r->out.len = r->op == PAI_WS_READLINK ? 5 : 6;
 		break;
+	case PAI_WS_OPENDIR:
 	case PAI_WS_READDIR:
+		r->out.handle = r->op == PAI_WS_OPENDIR ? 5 : 0;
 		entries[0].attr = attr_a;
 		r->out.entries = entries;
 		r->out.count = 2;

@@ -1,0 +1,97 @@
+#!/bin/bash
+# Round trips to a workspace at the other end of a line, counted exactly: releases and watches, which
+# nobody waits for, aside.
+# timeout 90
+# timeout-long 90
+export PAI_LOCAL_OPTS=workspace=helper
+. "$(dirname "$0")/lib.sh"
+begin trips
+start default_permissions || { not_ok trips "no mount"; exit 1; }
+PYTHONPATH=$lib_dir timeout 60 python3 - "$XDG_RUNTIME_DIR/paifs/default.sock" "$BOX" <<'END' || failed=1
+import os
+import subprocess
+import sys
+
+from pai_ask import Client
+
+client = Client(sys.argv[1])
+client.hello()
+box = sys.argv[2]
+bad = 0
+
+
+def sync():
+    subprocess.run(["pai-exec", "-n", "default", "-s", "work", "--", "true"], check=True)
+
+
+def asked(call):
+    """What the server was asked, and somebody waited for."""
+    before = client.ask({"op": "counters"})[1]["server"]
+    call()
+    after = client.ask({"op": "counters"})[1]["server"]
+    return {k: v - before[k] for k, v in after.items()
+            if v != before[k] and k not in ("release", "watch", "unwatch")}
+
+
+def check(name, call, want):
+    global bad
+    got = asked(call)
+    if got == want:
+        print(f"ok trips-{name} ({got})")
+    else:
+        bad = 1
+        print(f"not ok trips-{name}: {got}, expected {want}")
+
+
+def quiet(*argv):
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+
+
+def fill(name, count, make=lambda path: open(path, "w").close()):
+    os.mkdir(f"{box}/{name}")
+    for i in range(count):
+        make(f"{box}/{name}/{i}")
+
+
+def put(path, text):
+    with open(path, "w", buffering=1) as f:
+        f.write(text)
+
+
+# A directory's listing comes with its opening, and is enough for what follows.
+fill("wide", 1000)
+fill("looked", 300)
+fill("huge", 5000)
+sync()
+os.stat(".")
+check("ls-l-of-1000", lambda: quiet("ls", "-l", "wide"), {"lookup": 1, "getattr": 1, "opendir": 1})
+os.stat("wide")
+check("ls-l-again", lambda: quiet("ls", "-l", "wide"), {})
+check("stats-after-it", lambda: [os.stat(f"wide/{i}") for i in range(1000)], {})
+check("misses-after-it", lambda: [os.path.exists(f"wide/no{i}") for i in range(1000)], {})
+check("listing-of-5000", lambda: os.listdir("huge"), 
+      {"lookup": 1, "getattr": 1, "opendir": 1, "readdir": 2})
+# Names that are looked up one by one: the second in a directory asks for its listing.
+check("300-looks", lambda: [os.stat(f"looked/{i}") for i in range(300)],
+      {"lookup": 2, "getattr": 1, "opendir": 1})
+check("300-misses", lambda: [os.path.exists(f"looked/no{i}") for i in range(300)], {})
+check("a-walk-of-what-was-looked-up", lambda: os.listdir("looked"), {})
+# What changed there is asked for, and nothing else.
+os.truncate(f"{box}/looked/7", 5)
+put(f"{box}/looked/new", "x")
+os.unlink(f"{box}/looked/8")
+sync()
+sizes = {}
+check("what-the-sandbox-changed",
+      lambda: sizes.update({n: os.path.getsize(f"looked/{n}") for n in ["7", "9", "new"]}),
+      {"getattr": 2, "lookup": 1})
+if sizes != {"7": 5, "9": 0, "new": 1} or os.path.exists("looked/8"):
+    bad = 1
+    print(f"not ok trips-what-the-sandbox-changed-is-seen: {sizes}")
+sync()
+check("a-barrier", sync, {"barrier": 1})
+sys.exit(bad)
+END
+cd /
+stop
+exit $failed
