@@ -16,8 +16,8 @@
 #define READ_STEP (256u << 10)
 #define IN_MAX (PAI_FRAME_HEADER + PAI_FRAME_MAX + READ_STEP)
 #define DATA_ROOM (512u << 10)
-#define OUT_MAX (8u << 20) /* control frames of a peer that never reads */
-#define HELLO_WITHIN_MS 10000
+#define OUT_MAX (8u << 20)     /* control frames of a peer that never reads */
+#define HELLO_WITHIN_MS 90000  /* past what a link takes to come back without a loss */
 #define SOCKET_BYTES (1 << 20) /* best effort: the kernel caps it */
 
 struct line {

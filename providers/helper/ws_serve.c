@@ -31,7 +31,7 @@
 #define OUT_MAX (128u << 20)
 #define OUT_STOP (8u << 20)   /* past it no request is read */
 #define PUSHES_MAX (4u << 20) /* past it pushes become one */
-#define HELLO_MS 10000
+#define HELLO_MS 90000        /* past what a line takes to come back without a loss */
 #define BUCKETS 1024u
 #define COMPARE_AT_ONCE 64u /* more names are compared on the pool */
 #define SOCKET_BYTES (1 << 20)
