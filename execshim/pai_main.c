@@ -81,6 +81,17 @@ static int usage_error(const char *what, const char *word, bool json)
 	return report(&err, json, EXIT_USAGE);
 }
 
+static int flushed(int code)
+{
+	struct pai_err err = PAI_ERR_INIT;
+
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		(void)pai_err_sys(&err, "write to stdout");
+		code = code ? code : report(&err, false, EXIT_FAILED);
+	}
+	return code;
+}
+
 static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **argv)
 {
 	struct pai_err err = PAI_ERR_INIT;
@@ -100,11 +111,7 @@ static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **a
 			       : EXIT_DONE;
 	}
 	pai_args_fini(&args);
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		(void)pai_err_sys(&err, "write to stdout");
-		code = code ? code : report(&err, false, EXIT_FAILED);
-	}
-	return code;
+	return flushed(code);
 }
 
 int main(int argc, char **argv)
@@ -121,11 +128,11 @@ int main(int argc, char **argv)
 
 		if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0) {
 			print_usage(stdout);
-			return EXIT_DONE;
+			return flushed(EXIT_DONE);
 		}
 		if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0) {
 			printf("pai " PAI_VERSION "\n");
-			return EXIT_DONE;
+			return flushed(EXIT_DONE);
 		}
 		if (strcmp(word, "--json") == 0) {
 			json = true;

@@ -282,6 +282,18 @@ def creates(d):
     return None if r.returncode == 0 and made == b"prog\n" else f"{r} {made}"
 
 
+def nowhere():
+    """What can't be written is no success."""
+    for words in (["pai", "--help"], ["pai", "--version"], ["pai", "ls", "--help"], ["pai", "ls"], ["paifs", "--help"],
+                  ["paifs", "--version"], ["pai-exec", "--help"], ["pai-conformance", "--list"]):
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([f"{BUILD}/{words[0]}", *words[1:]], stdin=subprocess.DEVNULL, stdout=full,
+                               stderr=subprocess.PIPE, timeout=30, cwd="/")
+        if r.returncode == 0:
+            return f"{words}: {r}"
+    return None
+
+
 def no_template_of_ours(d):
     """The daemon would have to answer itself."""
     os.mkdir(f"{d.top}/k/sub")
@@ -307,6 +319,7 @@ for command in [c for c in commands() if c not in COMMANDS]:
 for command in COMMANDS:
     case(f"json of a failure {command}", fails, command)
 case("json before the command", before_the_command)
+case("a full disk is no success", nowhere)
 for command in [c for c in COMMANDS if COMMANDS[c][0] is not None]:  # the last one ends the daemon
     case(f"json {command}", succeeds, command)
 local = Daemon("local", "places", "network=full", "log_arguments")
