@@ -8,8 +8,10 @@
 #include "providers/base/path.h"
 #include "providers/docker/docker.h"
 #include "providers/helper/far.h"
+#include "providers/transport/ssh.h"
 
 #define SOCKET_DEFAULT "/var/run/docker.sock"
+#define SSH_URL "ssh://"
 #define RESERVE_DEFAULT (64u << 20) /* room for the ledger, logs and journals of everybody else */
 
 static int absolute(const char *name, const char *given, char **ret, struct pai_err *err)
@@ -159,6 +161,55 @@ static int take_flag(const char *name, const char *text, bool *ret, struct pai_e
 	return text ? pai_err_set(err, PAI_E_INPUT, "%s=%s: expected yes or no", name, text) : 0;
 }
 
+/* "ssh://[USER@]HOST[:PORT]" into text, cut into its parts. */
+static int split_ssh(char *text, struct pai_ssh_target *ret, struct pai_err *err)
+{
+	char *host = text + sizeof(SSH_URL) - 1;
+	char *port = strrchr(host, ':');
+
+	if (port) {
+		*port++ = '\0';
+	}
+	if (!host[0] || host[0] == '-' || strpbrk(host, "/?# ") ||
+	    (port && (!port[0] || strspn(port, "0123456789") != strlen(port)))) {
+		return pai_err_set(err, PAI_E_INPUT, "host=: expected ssh://[USER@]HOST[:PORT]");
+	}
+	ret->host = host;
+	ret->port = port;
+	return 0;
+}
+
+/* What docker's own client runs there. socket=: the engine's, on that host. */
+static int open_ssh(struct pai_docker *d, const struct pai_strmap *options, struct pai_err *err)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789._-/";
+	const char *socket_path = pai_strmap_get(options, "socket");
+	struct pai_ssh_target target = {.config = pai_strmap_get(options, "config")};
+	pai_auto_free char *text = strdup(pai_strmap_get(options, "host"));
+	pai_auto_free char *command = NULL;
+	int r;
+
+	if (!text || asprintf(&command, "exec docker%s%s system dial-stdio",
+			 socket_path ? " -H unix://" : "", socket_path ? socket_path : "") < 0) {
+		return pai_err_no_memory(err);
+	}
+	if (socket_path &&
+	    (socket_path[0] != '/' || strspn(socket_path, plain) != strlen(socket_path))) {
+		return pai_err_set(err, PAI_E_INPUT,
+		    "socket=%s: expected an absolute path, of plain characters", socket_path);
+	}
+	if (pai_strmap_get(options, "certs")) {
+		return pai_err_set(
+		    err, PAI_E_INPUT, "certs= is for host=https://, ssh has its own keys");
+	}
+	r = split_ssh(text, &target, err);
+	return r < 0 ? r
+		     : pai_http_new(
+			   &(const struct pai_http_config){.ssh = &target, .ssh_command = command},
+			   &d->http, err);
+}
+
 /* An engine elsewhere proves itself, and we ourselves: who may use it is root there. */
 static int open_http(struct pai_docker *d, const struct pai_strmap *options, struct pai_err *err)
 {
@@ -178,6 +229,9 @@ static int open_http(struct pai_docker *d, const struct pai_strmap *options, str
 	if (host && !d->far) {
 		return pai_err_set(err, PAI_E_INPUT,
 		    "host=%s: files of an engine elsewhere need -o workspace=helper", host);
+	}
+	if (host && strncmp(host, SSH_URL, sizeof(SSH_URL) - 1) == 0) {
+		return open_ssh(d, options, err);
 	}
 	if (host ? !certs || certs[0] != '/' : certs != NULL) {
 		return pai_err_set(err, PAI_E_INPUT,
@@ -209,7 +263,9 @@ const struct pai_option_doc pai_docker_option_docs[] = {
     {"image", "NAME: what sandboxes are made from, unless template= says (docker images)"},
     {"pull", "have the engine fetch an image that it does not have (default: no)"},
     {"socket", "PATH: the engine's or podman's socket (default: " SOCKET_DEFAULT ")"},
-    {"host", "https://HOST[:PORT]: an engine elsewhere, with certs= and workspace=helper"},
+    {"host", "https://HOST[:PORT], with certs=, or ssh://[USER@]HOST[:PORT]: an engine "
+	     "elsewhere, with workspace=helper"},
+    {"config", "FILE: ssh's instead of ~/.ssh/config, for host=ssh://"},
     {"certs", "DIR: with ca.pem, cert.pem and key.pem, as docker has them"},
     {"uid", "N[:GID]: whose the commands and files are, needed by root (default: yours)"},
     {"workspace", "host|helper: files in directories of this host, or in the containers"},

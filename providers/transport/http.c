@@ -30,16 +30,23 @@ static bool is_safe_url(const char *url)
 	return host && *host && strcspn(host, "/?#@ ") == strlen(host);
 }
 
+static int copy(char **to, const char *text)
+{
+	*to = text ? strdup(text) : NULL;
+	return text && !*to ? -1 : 0;
+}
+
 int pai_http_new(const struct pai_http_config *c, struct pai_http **ret, struct pai_err *err)
 {
 	struct pai_http *h;
+	int r;
 
 	if (c->socket_path &&
 	    strlen(c->socket_path) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
 		return pai_err_set(err, PAI_E_INPUT,
 		    "'%s': the path of a socket has at most 107 bytes", c->socket_path);
 	}
-	if (!c->socket_path && (!c->url || !is_safe_url(c->url))) {
+	if (!c->ssh && !c->socket_path && (!c->url || !is_safe_url(c->url))) {
 		return pai_err_set(err, PAI_E_INPUT,
 		    "'%s': expected https://HOST[:PORT]; a plain connection is open to everybody",
 		    c->url ? c->url : "");
@@ -49,13 +56,18 @@ int pai_http_new(const struct pai_http_config *c, struct pai_http **ret, struct 
 	if (!h) {
 		return pai_err_no_memory(err);
 	}
-	h->socket_path = c->socket_path ? strdup(c->socket_path) : NULL;
-	h->url = strdup(c->socket_path ? "http://localhost" : c->url);
-	h->ca_file = c->ca_file ? strdup(c->ca_file) : NULL;
-	h->cert_file = c->cert_file ? strdup(c->cert_file) : NULL;
-	h->key_file = c->key_file ? strdup(c->key_file) : NULL;
-	if (!h->url || !h->socket_path != !c->socket_path || !h->ca_file != !c->ca_file ||
-	    !h->cert_file != !c->cert_file || !h->key_file != !c->key_file) {
+	r = copy(&h->socket_path, c->socket_path);
+	r |= copy(&h->url, c->ssh || c->socket_path ? "http://localhost" : c->url);
+	r |= copy(&h->ca_file, c->ca_file);
+	r |= copy(&h->cert_file, c->cert_file);
+	r |= copy(&h->key_file, c->key_file);
+	if (c->ssh) {
+		r |= copy(&h->ssh_host, c->ssh->host);
+		r |= copy(&h->ssh_port, c->ssh->port);
+		r |= copy(&h->ssh_config, c->ssh->config);
+		r |= copy(&h->ssh_command, c->ssh_command);
+	}
+	if (r != 0) {
 		pai_http_free(h);
 		return pai_err_no_memory(err);
 	}
@@ -71,6 +83,10 @@ void pai_http_free(struct pai_http *h)
 		free(h->ca_file);
 		free(h->cert_file);
 		free(h->key_file);
+		free(h->ssh_host);
+		free(h->ssh_port);
+		free(h->ssh_config);
+		free(h->ssh_command);
 		free(h);
 	}
 }
@@ -108,6 +124,8 @@ CURL *pai_http_easy(const struct pai_http *h)
 	if (h->socket_path) {
 		r = r ? r : curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http");
 		r = r ? r : curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, h->socket_path);
+	} else if (h->ssh_host) {
+		r = r ? r : curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http");
 	} else {
 		r = r ? r : curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "https");
 		r = r || !h->ca_file ? r : curl_easy_setopt(e, CURLOPT_CAINFO, h->ca_file);
@@ -123,9 +141,14 @@ CURL *pai_http_easy(const struct pai_http *h)
 
 /* --- what went wrong --- */
 
+static const char *place(const struct pai_http *h)
+{
+	return h->ssh_host ? h->ssh_host : h->socket_path ? h->socket_path : h->url;
+}
+
 static int nobody_there(const struct pai_http *h, int os_errno, struct pai_err *err)
 {
-	const char *where = h->socket_path ? h->socket_path : h->url;
+	const char *where = place(h);
 
 	if (os_errno == EACCES || os_errno == EPERM) {
 		return pai_err_unavailable(err, PAI_REASON_AUTH, NULL,
@@ -160,11 +183,11 @@ int pai_http_translate(const struct pai_http *h, CURL *easy, CURLcode code,
 	case CURLE_WEIRD_SERVER_REPLY:
 	case CURLE_UNSUPPORTED_PROTOCOL:
 	case CURLE_HTTP2:
-		return pai_err_set(err, PAI_E_PROTOCOL, "what answers at '%s' is not understood",
-		    h->socket_path ? h->socket_path : h->url);
+		return pai_err_set(
+		    err, PAI_E_PROTOCOL, "what answers at '%s' is not understood", place(h));
 	default:
 		(void)pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL, "'%s' broke off: %s",
-		    h->socket_path ? h->socket_path : h->url, curl_easy_strerror(code));
+		    place(h), curl_easy_strerror(code));
 		err->retryable = !sent;
 		return -err->errnum;
 	}
@@ -179,6 +202,7 @@ struct transfer {
 	const struct pai_http_request *request;
 	struct pai_http_answer *answer;
 	bool overflow, no_memory;
+	char words[CURL_ERROR_SIZE];
 };
 
 static void transfer_fini(struct transfer *t)
@@ -274,11 +298,13 @@ static int set_up(struct transfer *t, const struct pai_http *h)
 	r = r ? r : curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, t);
 	r = r ? r : curl_easy_setopt(t->easy, CURLOPT_HEADERFUNCTION, on_header);
 	r = r ? r : curl_easy_setopt(t->easy, CURLOPT_HEADERDATA, t);
+	r = r ? r : curl_easy_setopt(t->easy, CURLOPT_ERRORBUFFER, t->words);
 	return r == CURLE_OK ? 0 : -ENOMEM;
 }
 
 /* Until it is done: its code; or -1 with err when the call is over. */
-static int drive(struct transfer *t, const struct pai_call *call, struct pai_err *err)
+static int drive(struct pai_http *h, struct transfer *t, struct pai_http_way *way,
+    const struct pai_call *call, struct pai_err *err)
 {
 	struct curl_waitfd cancel = {
 	    .fd = call->cancel ? pai_cancel_fd(call->cancel) : -1, .events = CURL_WAIT_POLLIN};
@@ -296,7 +322,8 @@ static int drive(struct transfer *t, const struct pai_call *call, struct pai_err
 		if (message && message->msg == CURLMSG_DONE) {
 			return (int)message->data.result;
 		}
-		if (pai_call_check(call, "waiting for the server", err) < 0) {
+		if (pai_http_way_go(h, way, call, err) < 0 ||
+		    pai_call_check(call, "waiting for the server", err) < 0) {
 			return -1;
 		}
 		left = left < 0 || left > POLL_MS ? POLL_MS : left + 1;
@@ -314,6 +341,7 @@ static bool may_have_been_sent(CURL *easy)
 int pai_http_do(struct pai_http *h, const struct pai_http_request *request,
     const struct pai_call *call, struct pai_http_answer *ret, struct pai_err *err)
 {
+	pai_auto_http_way struct pai_http_way way = PAI_HTTP_WAY_INIT;
 	PAI_AUTO(transfer_fini) struct transfer t = {.request = request, .answer = ret};
 	long status = 0;
 	int code;
@@ -322,15 +350,20 @@ int pai_http_do(struct pai_http *h, const struct pai_http_request *request,
 	if (r < 0) {
 		return r;
 	}
+	r = pai_http_way_open(h, &way, err);
+	if (r < 0) {
+		return r;
+	}
 	t.easy = pai_http_easy(h);
 	t.multi = curl_multi_init();
-	r = t.easy && t.multi ? set_up(&t, h) : -ENOMEM;
+	r = t.easy && t.multi && pai_http_way_set(&way, t.easy) == CURLE_OK ? set_up(&t, h)
+									    : -ENOMEM;
 	if (r < 0 || curl_multi_add_handle(t.multi, t.easy) != CURLM_OK) {
 		return r == -EMSGSIZE ? pai_err_set(err, PAI_E_INPUT, "a request is too long")
 				      : pai_err_no_memory(err);
 	}
 	ret->header[0] = '\0';
-	code = drive(&t, call, err);
+	code = drive(h, &t, &way, call, err);
 	if (code < 0) {
 		return -err->errnum;
 	}
@@ -341,9 +374,14 @@ int pai_http_do(struct pai_http *h, const struct pai_http_request *request,
 	if (t.no_memory) {
 		return pai_err_no_memory(err);
 	}
+	/* Of TLS 1.3 a client hears only behind the handshake that he was refused. */
+	if (code == CURLE_RECV_ERROR && strstr(t.words, " alert ")) {
+		code = CURLE_SSL_CERTPROBLEM;
+	}
 	if (code != CURLE_OK) {
-		return pai_http_translate(
+		(void)pai_http_translate(
 		    h, t.easy, (CURLcode)code, call, may_have_been_sent(t.easy), err);
+		return pai_http_way_why(&way, err);
 	}
 	(void)curl_easy_getinfo(t.easy, CURLINFO_RESPONSE_CODE, &status);
 	ret->status = (int)status;

@@ -1,10 +1,11 @@
 /*
  * http: requests to one server over HTTP/1.1; the project's only user of libcurl. The server is at
- * a Unix socket, or at https:// with certificates; plain TCP is refused.
+ * a Unix socket, at https:// with certificates, or at the other end of a command on another host
+ * (ssh.h); plain TCP is refused.
  *
  * Each request has a connection of its own: libcurl silently repeats a POST when a connection that
  * it kept dies before the first byte of the answer, and a repeated create is a second sandbox. On a
- * Unix socket a connection costs 50 us. Redirects are not followed.
+ * Unix socket a connection costs 50 us (over ssh: a login). Redirects are not followed.
  *
  * Threading: every function from any thread, several at once.
  */
@@ -16,11 +17,15 @@
 #include "providers/base/err.h"
 
 struct pai_http; /* a server */
+struct pai_ssh_target;
 struct pai_loop;
 
 struct pai_http_config {
 	const char *socket_path; /* absolute; NULL: url */
 	const char *url;         /* "https://HOST[:PORT]"; INPUT for anything else */
+	/* Instead of both: a command whose stdin and stdout are a connection, one each. */
+	const struct pai_ssh_target *ssh;
+	const char *ssh_command;
 	/* PEM files for url; NULL: the system's authorities, no certificate of ours. */
 	const char *ca_file, *cert_file, *key_file;
 };

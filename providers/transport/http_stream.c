@@ -427,14 +427,18 @@ static int read_refusal(struct stream *s, long length, const struct pai_call *ca
 	return r < 0 ? pai_err_no_memory(err) : 0;
 }
 
-static int connect_now(
-    struct pai_http *h, struct stream *s, const struct pai_call *call, struct pai_err *err)
+static int connect_now(struct pai_http *h, struct stream *s, struct pai_http_way *way,
+    const struct pai_call *call, struct pai_err *err)
 {
 	int left = pai_deadline_poll_ms(call->deadline_ms);
 	CURLcode r;
 
+	if (pai_http_way_open(h, way, err) < 0) {
+		return -err->errnum;
+	}
 	s->easy = pai_http_easy(h);
-	if (!s->easy || curl_easy_setopt(s->easy, CURLOPT_URL, h->url) != CURLE_OK ||
+	if (!s->easy || pai_http_way_set(way, s->easy) != CURLE_OK ||
+	    curl_easy_setopt(s->easy, CURLOPT_URL, h->url) != CURLE_OK ||
 	    curl_easy_setopt(s->easy, CURLOPT_CONNECT_ONLY, 1L) != CURLE_OK ||
 	    /* It would be closed as soon as it is there. The handle is used once. */
 	    curl_easy_setopt(s->easy, CURLOPT_FORBID_REUSE, 0L) != CURLE_OK ||
@@ -446,6 +450,9 @@ static int connect_now(
 	if (r != CURLE_OK) {
 		return pai_http_translate(h, s->easy, r, call, false, err);
 	}
+	if (pai_http_way_go(h, way, call, err) < 0) {
+		return -err->errnum;
+	}
 	r = curl_easy_getinfo(s->easy, CURLINFO_ACTIVESOCKET, &s->net_fd);
 	return r == CURLE_OK && s->net_fd != CURL_SOCKET_BAD
 		   ? 0
@@ -456,6 +463,7 @@ int pai_http_hijack(struct pai_http *h, const struct pai_http_request *request, 
     struct pai_loop *loop, const struct pai_call *call, struct pai_http_answer *answer, int *ret_fd,
     struct pai_http_words **ret_words, struct pai_err *err)
 {
+	pai_auto_http_way struct pai_http_way way = PAI_HTTP_WAY_INIT;
 	PAI_AUTO(stream_free_p) struct stream *s = calloc(1, sizeof(*s));
 	pai_auto_buf struct pai_buf head = PAI_BUF_INIT(1u << 20);
 	struct pai_http_words *words;
@@ -472,7 +480,7 @@ int pai_http_hijack(struct pai_http *h, const struct pai_http_request *request, 
 	s->in.max = ROOM + CHUNK;
 	s->out.max = ROOM + CHUNK;
 	s->raw.max = HEAD_MAX + CHUNK;
-	r = connect_now(h, s, call, err);
+	r = connect_now(h, s, &way, call, err);
 	r = r < 0 ? r : put_head(request, &head) < 0 ? pai_err_no_memory(err) : 0;
 	r = r < 0 ? r : send_all(s, &head, call, err);
 	r = r < 0 ? r : read_head(s, call, &answer->status, &length, err);
@@ -482,7 +490,7 @@ int pai_http_hijack(struct pai_http *h, const struct pai_http_request *request, 
 		return read_refusal(s, length, call, answer, err);
 	}
 	if (r < 0) {
-		return r;
+		return pai_http_way_why(&way, err);
 	}
 	words = s->words = words_new();
 	if (!words || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0) {

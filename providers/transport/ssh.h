@@ -40,6 +40,11 @@ int pai_ssh_lib_open(const struct pai_ssh_target *t, const char *command,
 int pai_ssh_auto_open(const struct pai_ssh_target *t, const char *command,
     const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err) PAI_WARN_UNUSED;
 
+/* By the program, with a stream socket that is connected already, of which the other end is its
+ * user's: taken, also on failure. There is nothing to take from the stream. */
+int pai_ssh_program_serve(const struct pai_ssh_target *t, const char *command, int take_fd,
+    const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err) PAI_WARN_UNUSED;
+
 /* What carries it, for people: "libssh2", "the ssh program". */
 const char *pai_ssh_stream_carrier(const struct pai_ssh_stream *s);
 /* The stream's end of ours, a stream socket; who takes it (once) closes it, which ends the stream;

@@ -296,43 +296,70 @@ static int start(struct args *a, struct program *p, int their_fd, struct pai_err
 	return 0;
 }
 
+/* our_fd: -1, or the stream's end of the caller's. */
+static int serve(const struct pai_ssh_target *t, const char *command, int take_our_fd,
+    int take_their_fd, const struct pai_call *call, struct pai_ssh_stream **ret,
+    struct pai_err *err)
+{
+	pai_auto_ssh_stream struct pai_ssh_stream *s = pai_ssh_stream_new(take_our_fd, t->host);
+	struct program *p = calloc(1, sizeof(*p));
+	struct args a = {.count = 0};
+	int r;
+
+	if (!s || !p) {
+		free(p);
+		(void)close(take_their_fd);
+		return pai_err_no_memory(err);
+	}
+	*p = (struct program){.pidfd = -1,
+	    .words_fd = -1,
+	    .their_fd = take_their_fd,
+	    .ending = pai_ssh_ending_ref(s->ending)};
+	fill_args(&a, t, command, call);
+	r = start(&a, p, take_their_fd, err);
+	if (r < 0) {
+		pai_ssh_ending_unref(p->ending);
+		pai_auto_fd_p(&p->pidfd);
+		pai_auto_fd_p(&p->words_fd);
+		(void)close(take_their_fd);
+		free(p);
+		return r;
+	}
+	*ret = PAI_TAKE(s);
+	return 0;
+}
+
+static int may_start(
+    const struct pai_ssh_target *t, const struct pai_call *call, struct pai_err *err)
+{
+	int r = pai_ssh_target_check(t, err);
+
+	return r < 0 ? r : pai_call_check(call, "start ssh", err);
+}
+
+int pai_ssh_program_serve(const struct pai_ssh_target *t, const char *command, int take_fd,
+    const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err)
+{
+	int r = may_start(t, call, err);
+
+	if (r < 0) {
+		(void)close(take_fd);
+		return r;
+	}
+	return serve(t, command, -1, take_fd, call, ret, err);
+}
+
 int pai_ssh_program_open(const struct pai_ssh_target *t, const char *command,
     const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err)
 {
-	pai_auto_ssh_stream struct pai_ssh_stream *s = NULL;
-	struct program *p;
-	struct args a = {.count = 0};
 	int ends[2];
-	int r = pai_ssh_target_check(t, err);
+	int r = may_start(t, call, err);
 
-	r = r < 0 ? r : pai_call_check(call, "start ssh", err);
 	if (r < 0) {
 		return r;
 	}
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
 		return pai_err_sys(err, "socketpair");
 	}
-	s = pai_ssh_stream_new(ends[0], t->host);
-	p = calloc(1, sizeof(*p));
-	if (!s || !p) {
-		free(p);
-		(void)close(ends[1]);
-		return pai_err_no_memory(err);
-	}
-	*p = (struct program){.pidfd = -1,
-	    .words_fd = -1,
-	    .their_fd = ends[1],
-	    .ending = pai_ssh_ending_ref(s->ending)};
-	fill_args(&a, t, command, call);
-	r = start(&a, p, ends[1], err);
-	if (r < 0) {
-		pai_ssh_ending_unref(p->ending);
-		pai_auto_fd_p(&p->pidfd);
-		pai_auto_fd_p(&p->words_fd);
-		(void)close(ends[1]);
-		free(p);
-		return r;
-	}
-	*ret = PAI_TAKE(s);
-	return 0;
+	return serve(t, command, ends[0], ends[1], call, ret, err);
 }

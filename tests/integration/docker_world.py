@@ -124,7 +124,8 @@ class Engine:
     host_image = "pai-test:host"
     host_runtime = "host"
 
-    def __init__(self):
+    def __init__(self, arguments=()):
+        self.arguments = list(arguments)  # more of dockerd's
         base = os.environ.get("PAI_TMP")
         self.dir = tempfile.mkdtemp(prefix="docker-", dir=base)
         self.socket = os.path.join(self.dir, "docker.sock")
@@ -169,7 +170,7 @@ class Engine:
             self.process = subprocess.Popen(
                 ["dockerd", "--iptables=false", "--bridge=none", "--data-root", d + "/data",
                  "--exec-root", d + "/exec", "--pidfile", d + "/pid", "-H", "unix://" + self.socket,
-                 "--add-runtime", f"{self.host_runtime}={runtime}"],
+                 "--add-runtime", f"{self.host_runtime}={runtime}", *self.arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
         deadline = time.monotonic() + SECONDS
         while not self.is_up():
