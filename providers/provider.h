@@ -218,6 +218,10 @@ struct pai_host_files {
 	/* Free space of its file system below which whoever writes through the mount gets ENOSPC;
 	 * 0: none. */
 	uint64_t reserve_bytes;
+	/* Whose what root makes through the mount shall be, so that commands can change it; 0:
+	 * root's own. */
+	uid_t maker_uid;
+	gid_t maker_gid;
 	char *
 	    state_dir; /* a directory beside the workspace, ours, on the same file system; free() */
 };

@@ -185,6 +185,7 @@ static int make(struct making *m, struct pai_docker_sandbox **ret, struct pai_er
 	if (r < 0) {
 		return r;
 	}
+	pai_docker_shield(m->d, true); /* the last sandbox may have gone meanwhile */
 	r = pai_docker_body(m->d, m->in, dir, helper, &body, err);
 	r = r < 0 ? r : make_container(m, body, &made, err);
 	r = r < 0 || made.conflict ? r : bind_and_start(m, dir, &made, ret, err);
@@ -314,22 +315,23 @@ static int docker_create(struct pai_provider *p, const struct pai_create_input *
 
 	r = r < 0 ? r : pai_docker_containers(m.d, call, &listed, err);
 	r = r < 0 ? r : name_of(m.d, in->binding_key, m.name, err);
+	m.root_fd = root_fd;
+	if (r == 0) {
+		sweep(m.d, root_fd, &listed, call);
+		r = in->binding_key ? make_bound(&m, &sb, err)
+		    : m.d->far      ? make_far(&m, &sb, err)
+				    : make(&m, &sb, err);
+	}
+	if (r == 0 && !sb) {
+		r = pai_err_set(err, PAI_E_INTERNAL, "the name '%s' is taken", m.name);
+	}
 	if (r < 0) {
+		pai_docker_unshield(m.d);
 		return r;
 	}
-	m.root_fd = root_fd;
-	sweep(m.d, root_fd, &listed, call);
-	r = in->binding_key ? make_bound(&m, &sb, err)
-	    : m.d->far      ? make_far(&m, &sb, err)
-			    : make(&m, &sb, err);
-	if (r == 0 && !sb) {
-		return pai_err_set(err, PAI_E_INTERNAL, "the name '%s' is taken", m.name);
-	}
-	if (r == 0) {
-		pai_docker_watch_start(m.d);
-		*ret = &PAI_TAKE(sb)->base;
-	}
-	return r;
+	pai_docker_watch_start(m.d);
+	*ret = &PAI_TAKE(sb)->base;
+	return 0;
 }
 
 /* --- the others --- */
@@ -361,7 +363,7 @@ static int docker_connect(struct pai_provider *p, const char *sandbox_id,
 	if (r < 0 || !sb) {
 		return r;
 	}
-	r = pai_docker_wake(sb, call, err);
+	r = pai_docker_settle(sb, call, err);
 	if (r < 0) {
 		/* Expired, killed or removed meanwhile. */
 		bool is_over = err->code == PAI_E_NOT_FOUND;

@@ -14,6 +14,7 @@
  *     workspace/ tmp/ home/   /workspace, /tmp, /home/pai
  *     watch/            the posix server's
  *   ROOT/.gone-ID/      being removed
+ *   ROOT/bound          root only: ROOT is bound upon itself, nosuid and nodev (shield.c)
  *   ROOT/helper-HASH    the helper for this engine's processors, as it is bound into containers
  *
  * ROOT is one per engine's socket (or what -o root= says). Everything that a container is made from
@@ -32,6 +33,7 @@
  *   sandbox.c  sandbox calls         spec.c    create's body         watch.c   who is gone
  *   exec.c     commands              helper.c  the program in it     info.c    its answers
  *   far.c      files elsewhere       archive.c put there             options.c
+ *   shield.c   root's bind
  */
 #ifndef PAI_DOCKER_DOCKER_H
 #define PAI_DOCKER_DOCKER_H
@@ -208,6 +210,12 @@ int pai_docker_far_lease(struct pai_docker *d, const char *id, uint64_t ttl_ms,
 /* Process 1 has ended because its time was over. */
 bool pai_docker_has_expired(const struct pai_docker_info *info);
 
+/* --- shield.c: as root, a bind of ROOT while it has sandboxes --- */
+
+/* make: also when it has none yet. */
+void pai_docker_shield(const struct pai_docker *d, bool make);
+void pai_docker_unshield(const struct pai_docker *d); /* unless it still has some */
+
 /* --- store.c --- */
 
 /* ROOT, made when `make`; -ENOENT when it isn't there and not to be made. */
@@ -262,6 +270,11 @@ int pai_docker_wake(
     struct pai_docker_sandbox *sb, const struct pai_call *call, struct pai_err *err);
 
 /* --- exec.c --- */
+
+/* As pai_docker_wake(), but what is said to run shows it: an engine that is about to remove a
+ * container calls it running for a moment after its process 1 has ended. */
+int pai_docker_settle(
+    struct pai_docker_sandbox *sb, const struct pai_call *call, struct pai_err *err);
 
 int pai_docker_open_exec(
     struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err);

@@ -22,6 +22,7 @@
 #include "providers/docker/docker.h"
 
 #define UP_MS 10000 /* from the container's start to the supervisor's first answer */
+#define SETTLE_MS 2000
 #define LOOK_MS 5
 #define LOOKS_PER_WAKE 40
 
@@ -101,6 +102,24 @@ int pai_docker_open_exec(
 			    sb->base.id);
 		}
 		(void)!pai_call_sleep(&within, pai_deadline_in(LOOK_MS), PAI_ERR_IGNORED());
+	}
+}
+
+int pai_docker_settle(
+    struct pai_docker_sandbox *sb, const struct pai_call *call, struct pai_err *err)
+{
+	const struct pai_call within = {
+	    .deadline_ms = pai_deadline_in(SETTLE_MS), .cancel = call->cancel};
+
+	for (;;) {
+		pai_auto_fd int fd = -1;
+		int r = pai_docker_wake(sb, call, err);
+
+		if (r < 0 || sb->docker->far || connect_now(sb, &fd, PAI_ERR_IGNORED()) == 0 ||
+		    pai_call_sleep(&within, pai_deadline_in(LOOK_MS), PAI_ERR_IGNORED()) < 0 ||
+		    pai_call_check(&within, "", PAI_ERR_IGNORED()) < 0) {
+			return r;
+		}
 	}
 }
 

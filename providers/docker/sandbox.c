@@ -43,7 +43,11 @@ int pai_docker_bury(struct pai_docker *d, int root_fd, const char *dir, const ch
 	int r = pai_docker_dir_revoke(root_fd, dir, err);
 
 	r = r < 0 || !id[0] ? r : pai_docker_remove(d, id, call, err);
-	return r < 0 ? r : pai_docker_dir_remove(root_fd, dir, call, err);
+	r = r < 0 ? r : pai_docker_dir_remove(root_fd, dir, call, err);
+	if (r == 0) {
+		pai_docker_unshield(d);
+	}
+	return r;
 }
 
 int pai_docker_kill(struct pai_sandbox *base, const struct pai_call *call, struct pai_err *err)
@@ -164,6 +168,8 @@ static int docker_host_files(struct pai_sandbox *base, const struct pai_call *ca
 	    .nonce_fd = PAI_TAKE_FD(nonce_fd),
 	    .state_dir = PAI_TAKE(state_dir),
 	    .reserve_bytes = sb->docker->reserve_bytes,
+	    .maker_uid = sb->docker->uid,
+	    .maker_gid = sb->docker->gid,
 	};
 	return 0;
 }

@@ -100,6 +100,7 @@ int pai_docker_root(const struct pai_docker *d, bool make, int *ret_fd, struct p
 	if (make && mkdir(d->root, 0700) < 0 && errno != EEXIST) {
 		return pai_err_sys(err, "mkdir '%s'", d->root);
 	}
+	pai_docker_shield(d, make);
 	fd = open(d->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0) {
 		return pai_err_sys(err, "root '%s'", d->root);

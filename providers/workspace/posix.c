@@ -292,6 +292,8 @@ int pai_ws_posix_new(struct pai_host_files *take_files, const struct pai_ws_conf
 	ws->root_fd = PAI_TAKE_FD(take_files->root_fd);
 	ws->nonce_fd = PAI_TAKE_FD(take_files->nonce_fd);
 	ws->reserve_bytes = take_files->reserve_bytes;
+	ws->maker_uid = take_files->maker_uid;
+	ws->maker_gid = take_files->maker_gid;
 	/* Nothing of ours lies there: the barrier needs no sentinel file (watch_thread.c). */
 	free(PAI_TAKE(take_files->state_dir));
 	ws->config = *config;

@@ -23,9 +23,11 @@ struct pai_posix {
 	struct pai_ws_identity root_id;
 	uint64_t reserve_bytes; /* free space that is left to others */
 	bool switches_ids;      /* root, and told to honour the callers' ids */
-	bool is_truthful;       /* a file system whose watches tell of every change */
-	uint32_t attr_flags;    /* of every answer: UNWATCHED or nothing */
-	gid_t *own_groups;      /* put back after a caller's */
+	uid_t maker_uid;        /* whom root stands for when it makes something; 0: itself */
+	gid_t maker_gid;
+	bool is_truthful;    /* a file system whose watches tell of every change */
+	uint32_t attr_flags; /* of every answer: UNWATCHED or nothing */
+	gid_t *own_groups;   /* put back after a caller's */
 	int own_group_count;
 	struct pai_dirs dirs;
 	struct pai_handles handles;

@@ -6,6 +6,9 @@
  * everything else runs as ourselves. setfsuid() to a user drops the file capabilities with it, so
  * a directory that turned read-only a moment ago refuses as it should.
  *
+ * Where the commands are another user's than root's (maker_uid), root makes what it makes as that
+ * user: else no command could change it. What is given away by chown() stays given.
+ *
  * The umask is a process's, not a thread's: each thread that makes files leaves the shared
  * fs_struct once (unshare(CLONE_FS), which needs no privilege) and has its own from then on. The
  * kernel then applies it, or a default ACL in its place. Where unshare() is forbidden the umask is
@@ -68,6 +71,10 @@ int pai_posix_become(const struct pai_posix *ws, const struct pai_ws_req *req, m
 		ret->has_umask = true;
 	} else {
 		ret->mode = mode & ~(mode_t)(c->umask & 0777);
+	}
+	if (ws->switches_ids && c->uid == 0 && ws->maker_uid) {
+		ret->has_ids = true;
+		return set_ids(ws->maker_uid, ws->maker_gid, 0, NULL);
 	}
 	if (ws->switches_ids && (c->uid || c->gid)) {
 		ret->has_ids = true;

@@ -181,6 +181,9 @@ def main():
                 w.case(f"{name}: umount answers at once and the daemon ends", umounts, d)
             finally:
                 os.kill(stopped, signal.SIGCONT)
+            d.start()
+            d.pai("kill", "k")
+            d.stop()
         return w.finish()
 
 

@@ -38,7 +38,7 @@ def directories(d):
     """What is left of sandboxes on this host."""
     if far:
         return names_of(d.name)
-    return [x for x in os.listdir(f"{TMP}/root-{d.name}") if not x.startswith("helper-")]
+    return [x for x in os.listdir(f"{TMP}/root-{d.name}") if not x.startswith("helper-") and x != "bound"]
 
 
 def run(d, *args, **kw):
@@ -59,6 +59,30 @@ def both_ways(d):
     put(d.top + "/k/g", b"from outside\n")
     code, out, err, _ = run(d, "cat", "g")
     return None if (code, out) == (0, "from outside\n") else f"{code} {out} {err}"
+
+
+def made_by_root(d):
+    """What root makes through the mount belongs to whom the commands are; what it gives away does not."""
+    top = d.top + "/k/of root"
+    os.mkdir(top)
+    put(top + "/f", b"made here\n")
+    os.symlink("f", top + "/l")
+    os.mkfifo(top + "/p")
+    put(top + "/given", b"away\n")
+    try:
+        os.chown(top + "/given", 0, 0)
+    except PermissionError:
+        if not far:
+            raise
+    owners = {os.lstat(f"{top}/{x}").st_uid for x in (".", "f", "l", "p")}
+    code, out, err, _ = run(d, "sh", "-c", "cd 'of root' && echo changed >> f && rm l p && mkdir d && cat f")
+    if owners != {docker_world.USER} or code or out != "made here\nchanged\n":
+        return f"{owners}: {code} {out} {err}"
+    code, *_ = run(d, "sh", "-c", "echo x >> 'of root/given'")
+    if (code == 0) != far:
+        return f"what was given to root: {code}"
+    run(d, "rm", "-rf", "of root")
+    return f"left: {os.listdir(top)}" if os.path.exists(top) else None
 
 
 def shape(d):
@@ -109,12 +133,15 @@ def git_guard(d):
     with open(TMP + "/repo/.git/config", "a") as f:
         f.write(f"[core]\n\tfsmonitor = touch {TMP}/ran; false\n")
     subprocess.run(["cp", "-r", TMP + "/repo", repo], check=True)
-    r = subprocess.run(["git", "-C", repo, "status"], capture_output=True, text=True, timeout=30)
+    # Its owner, not root, who finds every repository of somebody else's dubious.
+    git = ["setpriv", "--reuid", str(docker_world.USER), "--regid", str(docker_world.USER),
+           "--clear-groups", "git", "-C", repo]
+    r = subprocess.run([*git, "status"], capture_output=True, text=True, timeout=30)
     if "dubious ownership" not in r.stderr or os.path.exists(TMP + "/ran"):
         return f"git did not refuse: {r}"
     if d.pai("trust", "k").returncode:
         return "pai trust failed"
-    r = subprocess.run(["git", "-C", repo, "-c", "core.fsmonitor=false", "status"],
+    r = subprocess.run([*git, "-c", "core.fsmonitor=false", "status"],
                        capture_output=True, text=True, timeout=30)
     return None if r.returncode == 0 else f"after pai trust: {r.stderr}"
 
@@ -244,6 +271,8 @@ def killed_leaves_nothing(d):
         d.pai("kill", key)
     if names_of(d.name):
         return f"containers: {names_of(d.name)}"
+    if os.path.ismount(f"{TMP}/root-{d.name}"):
+        return "their directories' bind is left"
     return f"directories: {directories(d)}" if directories(d) and not far else None
 
 
@@ -290,6 +319,9 @@ def escapes(d):
     flags = os.statvfs(top).f_flag
     if not (flags & os.ST_NOSUID and flags & os.ST_NODEV):
         return "the mount honours set-user-id or devices"
+    flags = os.statvfs(f"{TMP}/root-{d.name}").f_flag
+    if not (flags & os.ST_NOSUID and flags & os.ST_NODEV):
+        return "the directories behind it honour set-user-id or devices"
     # Another local user, on the directories behind the mount.
     (box,) = [p for p in os.listdir(f"{TMP}/root-{d.name}") if len(p) == 20 and
               os.path.exists(f"{TMP}/root-{d.name}/{p}/workspace/suid")]
@@ -524,14 +556,15 @@ def main(name, is_far):
     if why:
         skip(name, why)
         return 0
-    here = (both_ways, shape, many_at_once, paused, git_guard, container_stopped, container_removed,
+    here = (both_ways, made_by_root, shape, many_at_once, paused, git_guard, container_stopped, container_removed,
             removed_under_a_command, removed_under_a_silent_command, engine_killed, daemon_killed, escapes, squatted_socket,
             killed_leaves_nothing)
-    elsewhere = (both_ways, shape, many_at_once, paused, container_stopped, container_removed,
+    elsewhere = (both_ways, made_by_root, shape, many_at_once, paused, container_stopped, container_removed,
                  removed_under_a_command, removed_under_a_silent_command, engine_killed_far, daemon_killed, killed_leaves_nothing)
     with docker_world.Engine() as engine:
         try:
-            d = daemon("life")
+            os.chmod(TMP, 0o711)
+            d = daemon("life", "allow_other")
             for fn in elsewhere if far else here:
                 case(f"{name} {fn.__name__}".replace("_", " "), fn, d)
             case(f"{name} lease", lease)

@@ -28,7 +28,7 @@ PAI_BUILD=$(cd "$root_dir" && realpath "${PAI_BUILD:-build/debug}")
 PAI_LONG=${PAI_LONG:-0}
 own_tmp=
 if [ -z "${PAI_TMP:-}" ]; then
-	own_tmp=$(mktemp -d "${TMPDIR:-/tmp}/pai-test-XXXXXX")
+	own_tmp=$(mktemp -d "${TMPDIR:-/tmp}/pai-XXXX")
 	chmod 755 "$own_tmp"
 	PAI_TMP=$own_tmp
 	# As the runner has it: nothing of the person who runs it.
@@ -103,8 +103,11 @@ unmount() {
 stop() {
 	cd / || return
 	# The containers of one engine are everybody's who uses it.
-	[ -z "$mounted" ] || [ "${over_provider:-}" != docker ] ||
-		timeout 20 "$PAI_BUILD/pai" -n default kill "$KEY" >/dev/null 2>&1
+	if [ -n "$mounted" ] && [ "${over_provider:-}" = docker ]; then
+		for key in "$TOP"/*; do
+			timeout 20 "$PAI_BUILD/pai" -n default kill "${key##*/}" >/dev/null 2>&1
+		done
+	fi
 	[ -z "$mounted" ] || unmount "$mounted"
 	mounted=
 	if [ -n "$daemon_pid" ]; then

@@ -38,12 +38,12 @@ rights=allow_other,suid,dev
 start $rights default_permissions exec special=full symlinks=raw ||
 	{ not_ok pjdfstest "no mount"; exit 1; }
 if [ -z "$user" ]; then
-	run "$MNT/pj" "$PAI_TMP/got"
+	run "$MNT/p" "$PAI_TMP/got"
 else
 	cp "$program" pjdfstest && cp "$config" config.toml && chmod 755 pjdfstest || exit 1
 	program=../pjdfstest config=../config.toml
 	run "$MNT/plain" "$PAI_TMP/want" "$PAI_BUILD/pai-exec" --
-	run "$MNT/pj" "$PAI_TMP/got" setpriv --reuid "$user" --regid "$user" --clear-groups
+	run "$MNT/p" "$PAI_TMP/got" setpriv --reuid "$user" --regid "$user" --clear-groups
 fi
 grep -q '^ok ' "$PAI_TMP/want" || { tail -20 "$PAI_TMP/want.log"; not_ok pjdfstest "it doesn't run"; exit 1; }
 skip link::link_count_max "pathconf() has no limit of links to tell on any FUSE mount"
