@@ -446,15 +446,68 @@ static int send_request(
 			      : 0;
 }
 
-int pai_client_request(struct pai_client *c, const char *op, struct pai_json *take_fields,
-    uint64_t deadline_ms, struct pai_json **ret, struct pai_err *err)
+/* As fast as the daemon takes it. It says nothing before it has all. */
+static int send_data(struct pai_client *c, const struct pai_client_exchange *x, struct pai_err *err)
+{
+	const struct pai_call call = {.deadline_ms = x->deadline_ms};
+	const char *data = x->data;
+
+	for (size_t at = 0; at < x->len; at += PAI_FRAME_DATA_MAX) {
+		size_t n = x->len - at < PAI_FRAME_DATA_MAX ? x->len - at : PAI_FRAME_DATA_MAX;
+		int r = pai_frame_put(&c->out, PAI_MSG_DATA, c->last_id, data + at, n);
+
+		if (r < 0) {
+			return pai_err_no_memory(err);
+		}
+		r = pai_client_flush(c, err);
+		while (r == 0 && pai_client_pending(c) > OUT_MAX / 2) {
+			r = pai_call_poll(&call, c->fd, POLLOUT, err);
+			r = r < 0 ? r : pai_client_flush(c, err);
+		}
+		if (r < 0) {
+			return r;
+		}
+	}
+	return 0;
+}
+
+/* Up to the frame that answers. */
+static int take_data(struct pai_client *c, const struct pai_client_exchange *x,
+    struct pai_frame *ret, struct pai_err *err)
+{
+	for (;;) {
+		int r = pai_client_wait(c, x->deadline_ms, ret, err);
+
+		if (r < 0 || ret->type != PAI_MSG_DATA) {
+			return r;
+		}
+		if (ret->id != c->last_id || !x->got) {
+			return pai_err_set(
+			    err, PAI_E_PROTOCOL, "the daemon sent bytes that nobody asked for");
+		}
+		r = pai_buf_add(x->got, ret->payload.data, ret->payload.len);
+		if (r < 0) {
+			return r == -EMSGSIZE ? pai_err_set(err, PAI_E_PROTOCOL,
+						    "the daemon sent more bytes than it may")
+					      : pai_err_no_memory(err);
+		}
+	}
+}
+
+int pai_client_exchange(struct pai_client *c, struct pai_client_exchange *x,
+    struct pai_json *take_fields, struct pai_json **ret, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *fields = take_fields ? take_fields : pai_json_object();
 	pai_auto_json struct pai_json *reply = NULL;
 	struct pai_frame frame;
-	int r = send_request(c, op, fields, err);
+	int r = 0;
 
-	r = r < 0 ? r : pai_client_wait(c, deadline_ms, &frame, err);
+	if (x->len > 0 && pai_json_set_num(fields, "size", (int64_t)x->len) < 0) {
+		return pai_err_no_memory(err);
+	}
+	r = send_request(c, x->op, fields, err);
+	r = r < 0 ? r : send_data(c, x, err);
+	r = r < 0 ? r : take_data(c, x, &frame, err);
 	if (r < 0) {
 		return r;
 	}
@@ -467,11 +520,20 @@ int pai_client_request(struct pai_client *c, const char *op, struct pai_json *ta
 	if (r < 0) {
 		return pai_err_wrap(err, "the daemon's answer");
 	}
+	x->was_reset = pai_json_bool(reply, "environmentReset", false);
 	if (frame.type == PAI_MSG_ERROR) {
 		return pai_json_to_err(reply, err);
 	}
 	*ret = PAI_TAKE(reply);
 	return 0;
+}
+
+int pai_client_request(struct pai_client *c, const char *op, struct pai_json *take_fields,
+    uint64_t deadline_ms, struct pai_json **ret, struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = op, .deadline_ms = deadline_ms};
+
+	return pai_client_exchange(c, &x, take_fields, ret, err);
 }
 
 void pai_client_running(char *ret, size_t size)

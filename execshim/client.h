@@ -48,6 +48,19 @@ const struct pai_json *pai_client_hello(const struct pai_client *c);
 int pai_client_request(struct pai_client *c, const char *op, struct pai_json *take_fields,
     uint64_t deadline_ms, struct pai_json **ret, struct pai_err *err) PAI_WARN_UNUSED;
 
+/* The same with bytes both ways: `data` goes with the request, what comes is appended to `got`
+ * (PROTOCOL past its cap). `was_reset` is set also with an error: "environmentReset". */
+struct pai_client_exchange {
+	const char *op;
+	const void *data;
+	size_t len;
+	struct pai_buf *got; /* NULL: none may come */
+	uint64_t deadline_ms;
+	bool was_reset;
+};
+int pai_client_exchange(struct pai_client *c, struct pai_client_exchange *x,
+    struct pai_json *take_fields, struct pai_json **ret, struct pai_err *err) PAI_WARN_UNUSED;
+
 /* For an EXEC: poll pai_client_fd(), for POLLOUT while pai_client_pending() is not 0. */
 int pai_client_fd(const struct pai_client *c);
 /* Frames to send are appended here. */

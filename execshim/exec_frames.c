@@ -132,6 +132,7 @@ static int on_failed(struct pai_exec_state *r, struct pai_view payload, struct p
 	r->ended = true;
 	/* After STARTED it is a second start that failed: the first may have left something. */
 	r->result->ending = r->started ? PAI_ENDED_UNKNOWN : PAI_ENDED_NOT_STARTED;
+	r->result->no_cwd = phase == PAI_FAIL_CWD;
 	r->result->code = r->started ? 125 : codes[phase];
 	(void)pai_err_set(&r->result->err, PAI_E_SYS, "%s%s",
 	    phase == PAI_FAIL_NOT_FOUND ? "not found in the sandbox" : message,
@@ -177,7 +178,11 @@ static int on_notice(struct pai_exec_state *r, struct pai_view payload, struct p
 	pai_auto_json struct pai_json *obj = NULL;
 	int parsed = parse_object(payload, &obj, err);
 
-	if (parsed == 0 && !r->o->quiet && pai_json_bool(obj, "environmentReset", false)) {
+	if (parsed < 0 || !pai_json_bool(obj, "environmentReset", false)) {
+		return parsed;
+	}
+	r->result->was_reset = true;
+	if (!r->o->quiet) {
 		say("the environment was reset: earlier files and processes of this session are "
 		    "gone");
 	}

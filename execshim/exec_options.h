@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "execshim/sink.h"
 #include "execshim/target.h"
 #include "providers/base/strmap.h"
 
@@ -22,6 +23,13 @@ struct pai_exec_options {
 	bool tty, detach, no_retry, quiet;
 	uint64_t timeout_ms, max_output_bytes; /* 0: none */
 	int status_fd;                         /* -1: none */
+	/* For callers that are no shell: the output goes here in place of the descriptors 1 and 2,
+	 * stdin is `input` (NULL: none), and a signal that would end us cancels the command. NULL:
+	 * as a shell. */
+	pai_sink_fn on_output;
+	void *output_arg;
+	const char *input;
+	size_t input_len;
 };
 extern const char pai_exec_help[];
 

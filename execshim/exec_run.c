@@ -206,7 +206,7 @@ static void on_fatal(struct pai_exec_state *r, int signo)
 		lose(r, &err);
 		r->result->die_of = signo;
 		r->quit = true;
-	} else if (!r->started) {
+	} else if (!r->started || r->o->on_output) {
 		r->result->die_of = signo;
 		cancel(r);
 	} else {
@@ -311,6 +311,16 @@ static void read_socket(struct pai_exec_state *r)
 	}
 }
 
+static ssize_t take_input(struct pai_exec_state *r, char *to, size_t room)
+{
+	size_t left = r->o->input_len - r->input_at;
+	size_t n = left < room ? left : room;
+
+	memcpy(to, r->o->input + r->input_at, n);
+	r->input_at += n;
+	return (ssize_t)n;
+}
+
 static void read_stdin(struct pai_exec_state *r)
 {
 	struct pai_buf *out = pai_client_out(r->c);
@@ -326,7 +336,8 @@ static void read_stdin(struct pai_exec_state *r)
 		pai_exec_send_or_lose(r, put);
 		return;
 	}
-	n = read(STDIN_FILENO, out->data + out->len, room);
+	n = r->o->on_output ? take_input(r, out->data + out->len, room)
+			    : read(STDIN_FILENO, out->data + out->len, room);
 	if (n > 0) {
 		out->len += (size_t)n;
 		r->stdin_credit -= (uint64_t)n;
@@ -425,23 +436,24 @@ static void turn(struct pai_exec_state *r)
 {
 	bool wants_stdin = r->reads_stdin && r->started && !r->ended && !r->over &&
 			   r->stdin_credit > 0 && pai_client_pending(r->c) < OUT_HIGH;
+	bool has_input = wants_stdin && r->o->on_output;
 	bool wants_out = pai_client_pending(r->c) > 0;
 	struct pollfd fds[] = {
 	    {.fd = r->over ? -1 : pai_client_fd(r->c),
 		.events = (short)(POLLIN | (wants_out ? POLLOUT : 0))},
 	    {.fd = r->signal_fd, .events = POLLIN},
-	    {.fd = wants_stdin ? STDIN_FILENO : -1, .events = POLLIN},
+	    {.fd = wants_stdin && !has_input ? STDIN_FILENO : -1, .events = POLLIN},
 	    {.fd = pai_sink_pending(&r->sinks[0]) ? r->sinks[0].fd : -1, .events = POLLOUT},
 	    {.fd = pai_sink_pending(&r->sinks[1]) ? r->sinks[1].fd : -1, .events = POLLOUT},
 	};
 
-	if (poll(fds, PAI_COUNT(fds), poll_timeout(r)) < 0) {
+	if (poll(fds, PAI_COUNT(fds), has_input ? 0 : poll_timeout(r)) < 0) {
 		return; /* EINTR: a stop and continue */
 	}
 	if (fds[1].revents) {
 		read_signals(r);
 	}
-	if (fds[2].revents && !r->over) {
+	if ((fds[2].revents || has_input) && !r->over) {
 		read_stdin(r);
 	}
 	for (size_t i = 0; i < 2; i++) {
@@ -470,7 +482,8 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 		.timeout_ms = r->o->timeout_ms,
 		.max_output_bytes = r->o->max_output_bytes},
 	};
-	bool is_merged = !r->o->tty && pai_exec_is_same_file(STDOUT_FILENO, STDERR_FILENO);
+	bool is_merged =
+	    !r->o->tty && !r->o->on_output && pai_exec_is_same_file(STDOUT_FILENO, STDERR_FILENO);
 	int put = env ? 0 : -ENOMEM;
 
 	for (size_t i = 0; put == 0 && i < r->o->env.count; i++) {
@@ -534,15 +547,21 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 	    .result = ret,
 	    .granted = {PAI_EXEC_WINDOW, PAI_EXEC_WINDOW},
 	    .signal_fd = -1,
+	    .reads_stdin = o->on_output && o->input,
 	    .give_up_ms = PAI_NO_DEADLINE,
 	    .probe_ms = pai_deadline_in(PROBE_MS),
 	};
 
 	*ret = (struct pai_exec_result){.ending = PAI_ENDED_NOT_STARTED};
-	pai_sink_init(&r.sinks[0], STDOUT_FILENO, SINK_MAX);
-	pai_sink_init(&r.sinks[1], STDERR_FILENO, SINK_MAX);
-	if ((!o->detach && look_at_stdin(&r.reads_stdin, &err) < 0) || open_signals(&r, &err) < 0 ||
-	    put_exec(&r, &err) < 0) {
+	for (int i = 0; i < 2; i++) {
+		if (o->on_output) {
+			pai_sink_init_call(&r.sinks[i], i + 1, o->on_output, o->output_arg);
+		} else {
+			pai_sink_init(&r.sinks[i], i + 1, SINK_MAX); /* stdout, stderr */
+		}
+	}
+	if ((!o->detach && !o->on_output && look_at_stdin(&r.reads_stdin, &err) < 0) ||
+	    open_signals(&r, &err) < 0 || put_exec(&r, &err) < 0) {
 		fail(&r, PAI_ENDED_NOT_STARTED, &err);
 	} else {
 		if (o->tty) {

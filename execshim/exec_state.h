@@ -23,6 +23,7 @@ struct pai_exec_state {
 	bool reads_stdin;
 	int stdin_failed; /* errno, 0 */
 	uint64_t stdin_credit;
+	size_t input_at; /* of the caller's input */
 	bool started, ended, over, quit;
 	bool is_resized; /* before the start */
 	bool said_int;   /* INT was ours too: a shell's loop must see that we died of it */

@@ -54,6 +54,12 @@ void pai_sink_init(struct pai_sink *s, int fd, size_t max_queued)
 	}
 }
 
+void pai_sink_init_call(struct pai_sink *s, int stream, pai_sink_fn fn, void *arg)
+{
+	*s = (struct pai_sink){
+	    .kind = PAI_SINK_CALL, .fd = -1, .fn = fn, .arg = arg, .stream = stream};
+}
+
 void pai_sink_fini(struct pai_sink *s)
 {
 	if (s->owns_fd) {
@@ -76,6 +82,9 @@ static ssize_t write_some(const struct pai_sink *s, const char *data, size_t len
 			return -1;
 		}
 		return write(s->fd, data, len < PIPE_BUF ? len : PIPE_BUF);
+	case PAI_SINK_CALL:
+		s->fn(s->arg, s->stream, data, len);
+		return (ssize_t)len;
 	default:
 		return write(s->fd, data, len);
 	}

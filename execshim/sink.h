@@ -17,7 +17,10 @@ enum pai_sink_kind {
 	PAI_SINK_SOCKET, /* send(MSG_DONTWAIT) */
 	PAI_SINK_FILE,   /* never waits for a reader: files, /dev/null */
 	PAI_SINK_POLLED, /* none of these: poll, then at most PIPE_BUF bytes */
+	PAI_SINK_CALL,   /* no descriptor: a function of the caller's takes it */
 };
+/* stream: 1 or 2, as PAI_STDOUT. */
+typedef void (*pai_sink_fn)(void *arg, int stream, const char *data, size_t len);
 struct pai_sink {
 	enum pai_sink_kind kind;
 	int fd;
@@ -28,8 +31,13 @@ struct pai_sink {
 	uint64_t received;  /* bytes put in */
 	uint64_t finished;  /* bytes written or dropped */
 	uint64_t announced; /* of `finished`, what pai_sink_credit() has handed out */
+	pai_sink_fn fn;
+	void *arg;
+	int stream;
 };
 void pai_sink_init(struct pai_sink *s, int fd, size_t max_queued);
+/* PAI_SINK_CALL: takes everything at once. */
+void pai_sink_init_call(struct pai_sink *s, int stream, pai_sink_fn fn, void *arg);
 void pai_sink_fini(struct pai_sink *s);
 /* Writes or queues. -EMSGSIZE past max_queued, -ENOMEM. A failed write is not an error here: see
  * `failed`. */

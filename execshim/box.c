@@ -1,0 +1,420 @@
+#include "execshim/box.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "execshim/caller.h"
+#include "execshim/exec_run.h"
+#include "providers/base/clock.h"
+#include "providers/base/path.h"
+#include "providers/wire/control_msg.h"
+
+/* The daemon keeps the deadlines; this is for one that hangs. */
+#define CALL_MS (15 * 60 * 1000)
+
+struct pai_box {
+	struct pai_target target;
+	const char *program;
+	struct pai_client *client; /* for requests; NULL before the first */
+	bool was_reset;
+	int died_of;
+	/* In a use: */
+	bool in_use;
+	char *environment; /* of its first call; NULL: none yet */
+	char *token;       /* of its turn; NULL: not exclusive */
+};
+
+int pai_box_new(
+    struct pai_target *take_target, const char *program, struct pai_box **ret, struct pai_err *err)
+{
+	struct pai_box *b = calloc(1, sizeof(*b));
+
+	if (!b) {
+		pai_target_fini(take_target);
+		return pai_err_no_memory(err);
+	}
+	b->target = *take_target;
+	b->program = program;
+	*ret = b;
+	return 0;
+}
+
+void pai_box_free(struct pai_box *b)
+{
+	if (!b) {
+		return;
+	}
+	pai_client_free(b->client);
+	pai_target_fini(&b->target);
+	free(b->environment);
+	free(b->token);
+	free(b);
+}
+
+const char *pai_box_key(const struct pai_box *b)
+{
+	return b->target.place.key;
+}
+
+bool pai_box_environment_reset(const struct pai_box *b)
+{
+	return b->was_reset;
+}
+
+void pai_box_begin(struct pai_box *b)
+{
+	b->was_reset = false;
+}
+
+int pai_box_died_of(const struct pai_box *b)
+{
+	return b->died_of;
+}
+
+void pai_box_disconnect(struct pai_box *b)
+{
+	pai_client_free(PAI_TAKE(b->client));
+}
+
+/* --- requests --- */
+
+static int connected(struct pai_box *b, struct pai_err *err)
+{
+	return b->client ? 0 : pai_target_open(&b->target, b->program, true, &b->client, err);
+}
+
+/* What every request on the session says. */
+static struct pai_json *fields(const struct pai_box *b)
+{
+	pai_auto_json struct pai_json *f = pai_json_object();
+	uint64_t started;
+	uint32_t sid;
+	int r = pai_json_set_str(f, "key", b->target.place.key);
+
+	pai_caller_identify(&sid, &started);
+	r = r ? r : pai_json_set_num(f, "sid", sid);
+	r = r ? r : pai_json_set_num(f, "sidStarted", (int64_t)started);
+	r = r || !b->environment ? r : pai_json_set_str(f, "environment", b->environment);
+	r = r || !b->token ? r : pai_json_set_str(f, "token", b->token);
+	return r < 0 ? NULL : PAI_TAKE(f);
+}
+
+static int keep(char **to, const struct pai_json *reply, const char *field, struct pai_err *err)
+{
+	const char *text = pai_json_str(reply, field);
+
+	free(*to);
+	*to = text ? strdup(text) : NULL;
+	return *to    ? 0
+	       : text ? pai_err_no_memory(err)
+		      : pai_err_set(err, PAI_E_PROTOCOL, "the daemon's answer lacks '%s'", field);
+}
+
+static int ask(struct pai_box *b, struct pai_client_exchange *x, struct pai_json *take_fields,
+    struct pai_json **ret, struct pai_err *err)
+{
+	int r = connected(b, err);
+
+	if (r < 0) {
+		pai_json_free(take_fields);
+		return r;
+	}
+	if (!take_fields) {
+		return pai_err_no_memory(err);
+	}
+	x->deadline_ms = pai_deadline_in(CALL_MS);
+	r = pai_client_exchange(b->client, x, take_fields, ret, err);
+	b->was_reset = b->was_reset || x->was_reset;
+	if (r < 0 && (err->code == PAI_E_PROTOCOL || err->code == PAI_E_UNAVAILABLE ||
+			 err->code == PAI_E_TIMEOUT)) {
+		pai_client_free(PAI_TAKE(b->client)); /* the connection may be good for nothing */
+	}
+	return r;
+}
+
+/* A file call: within a use it stays with the environment of the first. */
+static int ask_file(struct pai_box *b, struct pai_client_exchange *x, const char *path,
+    struct pai_json *take_fields, struct pai_json **ret, struct pai_err *err)
+{
+	int r;
+
+	if (pai_json_set_str(take_fields, "path", path) < 0) {
+		pai_json_free(take_fields);
+		return pai_err_no_memory(err);
+	}
+	r = ask(b, x, take_fields, ret, err);
+	if (r == 0 && b->in_use && !b->environment) {
+		r = keep(&b->environment, *ret, "environment", err);
+	}
+	return r;
+}
+
+int pai_box_read(
+    struct pai_box *b, const char *path, bool *found, struct pai_buf *ret, struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = "read", .got = ret};
+	pai_auto_json struct pai_json *reply = NULL;
+	struct pai_json *f = fields(b);
+	size_t most = ret->max < PAI_CONTROL_FILE_MAX ? ret->max : PAI_CONTROL_FILE_MAX;
+	int r;
+
+	pai_buf_clear(ret);
+	if (pai_json_set_num(f, "maxBytes", (int64_t)most) < 0) {
+		pai_json_free(f);
+		return pai_err_no_memory(err);
+	}
+	r = ask_file(b, &x, path, f, &reply, err);
+	if (r == 0) {
+		*found = pai_json_bool(reply, "found", false);
+	}
+	return r;
+}
+
+int pai_box_write(struct pai_box *b, const char *path, const void *data, size_t len, bool *existed,
+    struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = "write", .data = data, .len = len};
+	pai_auto_json struct pai_json *reply = NULL;
+	int r;
+
+	if (len > PAI_CONTROL_FILE_MAX) {
+		return pai_err_limit(
+		    err, PAI_E_FILE_TOO_LARGE, PAI_CONTROL_FILE_MAX, "what is to be written");
+	}
+	r = ask_file(b, &x, path, fields(b), &reply, err);
+	if (r == 0) {
+		*existed = pai_json_bool(reply, "existed", false);
+	}
+	return r;
+}
+
+/* --- listing --- */
+
+void pai_box_listing_fini(struct pai_box_listing *l)
+{
+	for (size_t i = 0; i < l->count; i++) {
+		free(l->entries[i].name);
+	}
+	free(l->entries);
+	*l = (struct pai_box_listing){.count = 0};
+}
+
+static int take_entries(
+    const struct pai_buf *bytes, struct pai_box_listing *ret, struct pai_err *err)
+{
+	struct pai_reader in = pai_reader_init(bytes->data, bytes->len);
+	struct pai_box_entry e;
+
+	while (pai_control_get_entry(&in, &e.is_directory, &e.name)) {
+		if ((ret->count & (ret->count - 1)) == 0) {
+			size_t cap = ret->count ? 2 * ret->count : 1;
+			struct pai_box_entry *grown =
+			    reallocarray(ret->entries, cap, sizeof(*ret->entries));
+
+			if (!grown) {
+				free(e.name);
+				return pai_err_no_memory(err);
+			}
+			ret->entries = grown;
+		}
+		ret->entries[ret->count++] = e;
+	}
+	return in.bad ? pai_err_set(err, PAI_E_PROTOCOL, "the daemon's listing is none") : 0;
+}
+
+int pai_box_list(struct pai_box *b, const char *path, uint64_t offset, uint64_t limit, bool *found,
+    struct pai_box_listing *ret, struct pai_err *err)
+{
+	pai_auto_buf struct pai_buf bytes = PAI_BUF_INIT(PAI_CONTROL_FILE_MAX);
+	pai_auto_box_listing struct pai_box_listing list = {.count = 0};
+	struct pai_client_exchange x = {.op = "list", .got = &bytes};
+	pai_auto_json struct pai_json *reply = NULL;
+	struct pai_json *f = fields(b);
+	int r;
+
+	if (pai_json_set_num(f, "offset", (int64_t)offset) < 0 ||
+	    pai_json_set_num(f, "limit", (int64_t)limit) < 0) {
+		pai_json_free(f);
+		return pai_err_no_memory(err);
+	}
+	r = ask_file(b, &x, path, f, &reply, err);
+	r = r < 0 ? r : take_entries(&bytes, &list, err);
+	if (r < 0) {
+		return r;
+	}
+	list.total = (uint64_t)pai_json_num(reply, "total", 0);
+	*found = pai_json_bool(reply, "found", false);
+	*ret = list;
+	list = (struct pai_box_listing){.count = 0};
+	return 0;
+}
+
+/* --- uses --- */
+
+static int begin_turn(struct pai_box *b, struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = "exclusive"};
+	pai_auto_json struct pai_json *reply = NULL;
+	int r = ask(b, &x, fields(b), &reply, err);
+
+	return r < 0 ? r : keep(&b->token, reply, "token", err);
+}
+
+static void end_turn(struct pai_box *b)
+{
+	struct pai_client_exchange x = {.op = "release"};
+	pai_auto_json struct pai_json *reply = NULL;
+
+	if (b->token && b->client && ask(b, &x, fields(b), &reply, PAI_ERR_IGNORED()) < 0) {
+		pai_client_free(PAI_TAKE(b->client)); /* its end is the turn's too */
+	}
+	free(PAI_TAKE(b->token));
+}
+
+static int use_once(
+    struct pai_box *b, bool exclusive, pai_box_fn fn, void *arg, struct pai_err *err)
+{
+	int r = exclusive && !b->token ? begin_turn(b, err) : 0;
+
+	free(PAI_TAKE(b->environment));
+	return r < 0 ? r : fn(arg, b, err);
+}
+
+int pai_box_use(struct pai_box *b, bool exclusive, pai_box_fn fn, void *arg, struct pai_err *err)
+{
+	int r;
+
+	b->in_use = true;
+	r = use_once(b, exclusive, fn, arg, err);
+	if (r < 0 && (err->code == PAI_E_RESET || err->code == PAI_E_NOT_FOUND)) {
+		*err = (struct pai_err)PAI_ERR_INIT;
+		r = use_once(b, exclusive, fn, arg, err);
+	}
+	b->in_use = false;
+	free(PAI_TAKE(b->environment));
+	end_turn(b);
+	return r;
+}
+
+int pai_box_reset(struct pai_box *b, struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = "reset"};
+	pai_auto_json struct pai_json *reply = NULL;
+	int r = ask(b, &x, fields(b), &reply, err);
+
+	b->was_reset = b->was_reset || r == 0;
+	return r;
+}
+
+int pai_box_path(struct pai_box *b, const char *path, char **ret, struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = "resolve"};
+	pai_auto_json struct pai_json *reply = NULL;
+	struct pai_json *f = NULL;
+	const char *mount, *key;
+	size_t n;
+	int r = connected(b, err);
+
+	if (r < 0) {
+		return r;
+	}
+	mount = pai_json_str(pai_client_hello(b->client), "mount");
+	n = mount ? strlen(mount) : 0;
+	if (!mount || strncmp(path, mount, n) != 0 || path[n] != '/') {
+		*ret = strdup(path);
+		return *ret ? 0 : pai_err_no_memory(err);
+	}
+	f = pai_json_object();
+	if (pai_json_set_str(f, "path", path) < 0) {
+		pai_json_free(f);
+		return pai_err_no_memory(err);
+	}
+	r = ask(b, &x, f, &reply, err);
+	if (r < 0) {
+		return r;
+	}
+	key = pai_json_str(reply, "key");
+	if (!key || strcmp(key, b->target.place.key) != 0) {
+		return pai_err_set(err, PAI_E_INPUT, "the path is in another session's directory");
+	}
+	return keep(ret, reply, "path", err);
+}
+
+/* --- commands --- */
+
+/* What the daemon knows of an end that nobody has seen. */
+static void take_status_error(const struct pai_exec_result *result, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *status = NULL;
+	const struct pai_json *error;
+
+	if (!result->status || pai_json_parse(result->status, strlen(result->status),
+				   PAI_CLIENT_JSON_DEPTH, &status, PAI_ERR_IGNORED()) < 0) {
+		return;
+	}
+	error = pai_json_get(status, "error");
+	if (pai_json_is_object(error)) {
+		(void)pai_json_to_err(error, err);
+	}
+}
+
+static int take_result(struct pai_box *b, const struct pai_exec_result *result,
+    struct pai_box_exit *ret, struct pai_err *err)
+{
+	b->was_reset = b->was_reset || result->was_reset;
+	b->died_of = result->die_of;
+	if (result->die_of && result->ending != PAI_ENDED_EXITED) {
+		return pai_err_set(err, PAI_E_CANCELLED, "cancelled by a signal");
+	}
+	if (result->err.code == PAI_OK || result->err.code == PAI_E_COMMAND_TIMEOUT) {
+		*ret = (struct pai_box_exit){
+		    .timed_out = result->err.code != PAI_OK, .code = result->code};
+		return 0;
+	}
+	if (result->no_cwd) {
+		(void)pai_err_set(err, PAI_E_INPUT, "%s", result->err.msg);
+		err->errnum = ENOENT;
+		return -ENOENT;
+	}
+	if (result->ending == PAI_ENDED_NOT_STARTED && result->code != 125) {
+		*ret = (struct pai_box_exit){.code = result->code};
+		return 0;
+	}
+	*err = result->err;
+	if (result->ending == PAI_ENDED_UNKNOWN) {
+		take_status_error(result, err);
+	}
+	return -err->errnum;
+}
+
+int pai_box_run(struct pai_box *b, const struct pai_box_command *c, struct pai_box_exit *ret,
+    struct pai_err *err)
+{
+	struct pai_exec_options o = {
+	    .argv = (char **)(uintptr_t)c->argv,
+	    .quiet = true,
+	    .timeout_ms = c->timeout_ms,
+	    .status_fd = -1,
+	    .on_output = c->on_output,
+	    .output_arg = c->arg,
+	    .input = c->input,
+	    .input_len = c->input_len,
+	};
+	struct pai_exec_result result = {.ending = PAI_ENDED_NOT_STARTED};
+	pai_auto_client struct pai_client *client = NULL;
+	struct pai_target t = b->target;
+	int r;
+
+	t.place.cwd = (char *)(uintptr_t)c->cwd;
+	t.place.stands_in = false;
+	r = pai_target_open(&t, b->program, true, &client, err);
+	if (r < 0) {
+		return r;
+	}
+	pai_shim_run(&o, &t, client, &result);
+	r = take_result(b, &result, ret, err);
+	pai_exec_result_fini(&result);
+	return r;
+}

@@ -1,0 +1,93 @@
+/*
+ * box: one session's sandbox for a program (seed: "Sandbox facade"). Lazy: nothing is asked before
+ * the first call. Every call makes the environment where there is none, and what was lost in its
+ * middle is done once more in the next one, by the daemon's rules; that it is a new one is latched.
+ *
+ * Errors are the contract's kinds; their messages are for operators.
+ *
+ * Threading: one thread at a time. run() owns the process's signals while it runs.
+ */
+#ifndef PAI_EXECSHIM_BOX_H
+#define PAI_EXECSHIM_BOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "execshim/sink.h"
+#include "execshim/target.h"
+
+struct pai_box;
+
+/* Takes the fields of *take_target, also on failure. `program`: for the daemon's log, borrowed. */
+int pai_box_new(struct pai_target *take_target, const char *program, struct pai_box **ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+void pai_box_free(struct pai_box *b); /* NULL is fine */
+PAI_DEFINE_AUTO(struct pai_box, pai_box_free)
+#define pai_auto_box PAI_AUTO(pai_box_free_p)
+
+const char *pai_box_key(const struct pai_box *b);
+/* Some call ran in a recreated environment, or after reset(). Never false again. */
+bool pai_box_environment_reset(const struct pai_box *b);
+/* Forgets it: for who hands one box from call to call. */
+void pai_box_begin(struct pai_box *b);
+
+struct pai_box_command {
+	char *const *argv;
+	const char *cwd; /* a sandbox path */
+	uint64_t timeout_ms;
+	const char *input; /* its stdin; NULL: none */
+	size_t input_len;
+	pai_sink_fn on_output; /* may not be NULL */
+	void *arg;
+};
+struct pai_box_exit {
+	bool timed_out; /* and killed; `code` says nothing */
+	int code;       /* 128+n when signal n ended it */
+};
+/* A command that could not be executed ended with 126 or 127, as in a shell. INPUT (ENOENT): the
+ * working directory is not there. CANCELLED: a signal came that ends us, see pai_box_died_of(). */
+int pai_box_run(struct pai_box *b, const struct pai_box_command *c, struct pai_box_exit *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+/* The signal that ended a run of ours; 0: none. */
+int pai_box_died_of(const struct pai_box *b);
+
+/* As pai_sandbox_read_file() and the others of provider.h. `ret` is emptied first; its cap is the
+ * limit, with PAI_CONTROL_FILE_MAX. */
+int pai_box_read(struct pai_box *b, const char *path, bool *found, struct pai_buf *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+/* existed: it replaced a file. FILE_TOO_LARGE past PAI_CONTROL_FILE_MAX. */
+int pai_box_write(struct pai_box *b, const char *path, const void *data, size_t len, bool *existed,
+    struct pai_err *err) PAI_WARN_UNUSED;
+struct pai_box_entry {
+	char *name;
+	bool is_directory;
+};
+struct pai_box_listing {
+	struct pai_box_entry *entries; /* sorted by the bytes of their names */
+	size_t count;
+	uint64_t total; /* in the directory */
+};
+void pai_box_listing_fini(struct pai_box_listing *l);
+#define pai_auto_box_listing PAI_AUTO(pai_box_listing_fini)
+int pai_box_list(struct pai_box *b, const char *path, uint64_t offset, uint64_t limit, bool *found,
+    struct pai_box_listing *ret, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* fn's file calls are all made on one environment; when that is lost in their middle the whole is
+ * done once more on the next one. Exclusive: serial with other uses of that kind, with writes and
+ * resets of the session, in every process. Not nested. */
+typedef int (*pai_box_fn)(void *arg, struct pai_box *b, struct pai_err *err);
+int pai_box_use(struct pai_box *b, bool exclusive, pai_box_fn fn, void *arg,
+    struct pai_err *err) PAI_WARN_UNUSED;
+
+/* Destroys the environment; the next call makes another. */
+int pai_box_reset(struct pai_box *b, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* After a fork: this process connects anew when it next asks. */
+void pai_box_disconnect(struct pai_box *b);
+
+/* A path inside the daemon's mount to the sandbox path of the same file, any other as it is. INPUT:
+ * in the mount, but of another session. */
+int pai_box_path(
+    struct pai_box *b, const char *path, char **ret, struct pai_err *err) PAI_WARN_UNUSED;
+
+#endif
