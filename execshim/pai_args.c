@@ -15,6 +15,10 @@ enum {
 	OPT_ALL,
 	OPT_OFF,
 	OPT_LISTEN,
+	OPT_INPUT,
+	OPT_STREAM,
+	OPT_BATCH,
+	OPT_SCHEMA,
 };
 static const struct option long_options[] = {
     {"name", required_argument, NULL, 'n'},
@@ -28,6 +32,10 @@ static const struct option long_options[] = {
     {"all", no_argument, NULL, OPT_ALL},
     {"off", no_argument, NULL, OPT_OFF},
     {"listen", required_argument, NULL, OPT_LISTEN},
+    {"input", required_argument, NULL, OPT_INPUT},
+    {"stream", no_argument, NULL, OPT_STREAM},
+    {"batch", no_argument, NULL, OPT_BATCH},
+    {"schema", no_argument, NULL, OPT_SCHEMA},
     {NULL, 0, NULL, 0},
 };
 
@@ -87,6 +95,11 @@ static unsigned takes_of(int option)
 		return PAI_TAKES_OFF;
 	case OPT_LISTEN:
 		return PAI_TAKES_LISTEN;
+	case OPT_INPUT:
+	case OPT_STREAM:
+	case OPT_BATCH:
+	case OPT_SCHEMA:
+		return PAI_TAKES_CALL;
 	default:
 		return 0;
 	}
@@ -134,6 +147,18 @@ static int take(struct pai_args *a, int option, struct pai_err *err)
 		return 0;
 	case OPT_LISTEN:
 		a->listen = optarg;
+		return 0;
+	case OPT_INPUT:
+		a->input = optarg;
+		return 0;
+	case OPT_STREAM:
+		a->stream = true;
+		return 0;
+	case OPT_BATCH:
+		a->batch = true;
+		return 0;
+	case OPT_SCHEMA:
+		a->schema = true;
 		return 0;
 	default:
 		a->off = true;

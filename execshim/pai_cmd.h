@@ -21,14 +21,17 @@ enum pai_cmd_takes {                /* beside -n, --json, --help */
 	PAI_TAKES_OFF = 1 << 4,     /* --off */
 	PAI_TAKES_RAW = 1 << 5,     /* everything after the name is another program's */
 	PAI_TAKES_LISTEN = 1 << 6,  /* --listen [ADDRESS:]PORT */
+	PAI_TAKES_CALL = 1 << 7,    /* --input JSON, --stream, --batch, --schema */
 };
 struct pai_args {
 	const char *daemon;  /* -n */
 	const char *key;     /* -s, or NULL */
 	const char *sandbox; /* --sandbox */
 	const char *listen;  /* --listen */
+	const char *input;   /* --input */
 	struct pai_strmap options;
 	bool json, off, all, help;
+	bool stream, batch, schema;
 	int64_t limit, before; /* 0: not given */
 	char **words;          /* borrowed, NULL-terminated */
 	size_t word_count;
@@ -40,7 +43,8 @@ struct pai_cmd {
 	const char *help;     /* more, with an example */
 	unsigned takes;
 	size_t most_words;
-	/* Prints, and returns 0; or fills err. 1: it has failed and said so itself. */
+	/* Prints, and returns 0; or fills err. More than 0: it has failed and said so itself; the
+	 * exit status. */
 	int (*run)(const struct pai_args *a, struct pai_err *err);
 };
 extern const struct pai_cmd pai_cmd_table[]; /* ends with a NULL name */
@@ -60,6 +64,9 @@ int pai_cmd_need_session(const struct pai_args *a, bool by_place, char ret[PAI_K
 
 /* pai_port.c */
 int pai_cmd_port(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* pai_tool.c */
+int pai_cmd_tool(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* pai_doctor.c */
 int pai_cmd_doctor(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;

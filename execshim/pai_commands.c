@@ -623,6 +623,25 @@ const struct pai_cmd pai_cmd_table[] = {
 	"connection.\n"
 	"example: pai-exec --detach python3 -m http.server 8000 && pai port thread-42 8000\n",
 	PAI_TAKES_SESSION | PAI_TAKES_LISTEN, 2, pai_cmd_port},
+    {"tool", "NAME [--input JSON] [--stream] | --batch | [NAME] --schema",
+	"call one of the seven tools: JSON in, JSON out",
+	"NAME is bash, read, write, edit, grep, glob or listDirectory. The input is one JSON "
+	"object, "
+	"from\n"
+	"--input or stdin; the answer is one line of JSON. --schema prints what a tool takes and "
+	"gives.\n"
+	"--stream prints an event a line while bash runs, and the answer as the last one. --batch "
+	"takes\n"
+	"the calls of one step from stdin, {\"tool\":NAME,\"input\":{...}} a line: bash, write and "
+	"edit run\n"
+	"alone and in order, the others together; a call that fails stops those after it.\n"
+	"Exit status: 0 answered, 1 a tool error, 2 the input was not understood, 3 answered, and "
+	"it "
+	"is a\n"
+	"failure that stops a step (a command's exit code, an edit that was not made, ...).\n"
+	"The session is -s KEY, or the one you stand in.\n"
+	"example: pai tool bash -s thread-42 --input '{\"reason\":\"List\",\"command\":\"ls\"}'\n",
+	PAI_TAKES_SESSION | PAI_TAKES_CALL, 1, pai_cmd_tool},
     {"conformance", "PROVIDER|./libmine.so [OPTIONS]", "hold a provider to the contract",
 	"", /* pai-conformance has its own */
 	PAI_TAKES_RAW, SIZE_MAX, cmd_conformance},

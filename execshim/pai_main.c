@@ -106,9 +106,7 @@ static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **a
 		print_help(cmd);
 	} else {
 		r = cmd->run(&args, &err);
-		code = r < 0   ? report(&err, args.json, EXIT_FAILED)
-		       : r > 0 ? EXIT_FAILED
-			       : EXIT_DONE;
+		code = r < 0 ? report(&err, args.json, EXIT_FAILED) : r;
 	}
 	pai_args_fini(&args);
 	return flushed(code);

@@ -24,6 +24,7 @@ COMMANDS = {
     "trust": (["k"], ["nosuch"]),
     "log": (["k"], ["k", "--limit", "100000"]),
     "port": (None, ["k", "80", "--listen", "203.0.113.1:80"]),
+    "tool": (["read", "-s", "k", "--input", '{"reason":"r","path":"/workspace"}'], ["nosuch"]),
     "pause": (["k"], ["nosuch"]),
     "reset": (["k"], ["nosuch"]),
     "kill": (["k", "nosuch"], ["a\tb"]),
@@ -46,6 +47,9 @@ WRONG = (
     (["pai", "create", "x" * 129], "1 to 128 bytes"), (["pai", "create", ""], "1 to 128 bytes"),
     (["pai", "kill"], "KEY"), (["pai", "kill", "k", "--sandbox", "x"], "not both"),
     (["pai", "status", "a", "b"], "pai status [KEY]"), (["pai", "status", "-s", "a", "b"], "once"),
+    (["pai", "tool"], "one tool, or --batch"), (["pai", "tool", "cat"], "bash, read, write"),
+    (["pai", "tool", "read", "--batch"], "one tool, or --batch"),
+    (["pai", "tool", "read", "-s", "k", "--input", "{"], "JSON"),
     (["pai-exec"], "CMD"), (["pai-exec", "--nope", "true"], "--help"),
     (["pai-exec", "true"], "stand in no session"), (["pai-exec", "-s", "", "true"], "1 to 128"),
     (["pai-exec", "--timeout", "x", "true"], "30, 1.5s"),
@@ -115,7 +119,7 @@ def fails(name):
         if bad is None and status == 1:
             continue
         r = run(*words)
-        want = {status, 2} if name in ("conformance", "kill") else {status}
+        want = {status, 2} if name in ("conformance", "kill", "tool") else {status}
         if r.returncode not in want or r.stderr.count(b"\n") != 1:
             return f"{words}: {r}"
         error = objects(r, words)[-1].get("error") if r.stdout else None
