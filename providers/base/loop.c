@@ -21,7 +21,7 @@
 struct pai_loop_io {
 	struct pai_loop *loop;
 	int fd;
-	uint32_t events;
+	_Atomic uint32_t events;
 	pai_loop_io_fn fn;
 	void *arg;
 };
@@ -210,7 +210,7 @@ static void dispatch(struct pai_loop *l)
 	for (int i = 0; i < l->batch_count; i++) {
 		void *source = l->batch[i].data.ptr;
 		struct pai_loop_io *io = source;
-		uint32_t got;
+		uint32_t got, events;
 
 		if (source == &l->wake_fd) {
 			drain(l->wake_fd);
@@ -218,8 +218,8 @@ static void dispatch(struct pai_loop *l)
 		} else if (source == &l->timer_fd) {
 			drain(l->timer_fd);
 			l->armed_ms = PAI_NO_DEADLINE;
-		} else if (io && io->events != 0) {
-			got = l->batch[i].events & (io->events | EPOLLERR | EPOLLHUP);
+		} else if (io && (events = atomic_load(&io->events)) != 0) {
+			got = l->batch[i].events & (events | EPOLLERR | EPOLLHUP);
 			if (got != 0) {
 				io->fn(io->arg, got);
 			}
@@ -247,10 +247,10 @@ int pai_loop_run(struct pai_loop *l, struct pai_err *err)
 }
 
 /* A source that waits for nothing is one-shot: otherwise epoll reports its hang-up for ever. */
-static struct epoll_event interest(struct pai_loop_io *io)
+static struct epoll_event interest(struct pai_loop_io *io, uint32_t events)
 {
 	return (struct epoll_event){
-	    .events = io->events != 0 ? io->events : (uint32_t)EPOLLONESHOT,
+	    .events = events != 0 ? events : (uint32_t)EPOLLONESHOT,
 	    .data.ptr = io,
 	};
 }
@@ -268,11 +268,11 @@ struct pai_loop_io *pai_loop_io_new(struct pai_loop *l, int fd, uint32_t epoll_e
 	*io = (struct pai_loop_io){
 	    .loop = l,
 	    .fd = fd,
-	    .events = epoll_events,
 	    .fn = fn,
 	    .arg = arg,
 	};
-	ev = interest(io);
+	atomic_init(&io->events, epoll_events);
+	ev = interest(io, epoll_events);
 	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
 		(void)pai_err_sys(err, "watch a descriptor");
 		return NULL;
@@ -284,8 +284,8 @@ void pai_loop_io_set(struct pai_loop_io *io, uint32_t epoll_events)
 {
 	struct epoll_event ev;
 
-	io->events = epoll_events;
-	ev = interest(io);
+	atomic_store(&io->events, epoll_events);
+	ev = interest(io, epoll_events);
 	/* Changing a registered descriptor needs no memory and cannot fail. */
 	(void)epoll_ctl(io->loop->epoll_fd, EPOLL_CTL_MOD, io->fd, &ev);
 }

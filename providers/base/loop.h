@@ -1,6 +1,7 @@
 /*
  * loop: epoll, timers and posted work on one thread. Sources are added and changed on the loop's
- * thread only; pai_loop_post() and pai_loop_stop() are for any thread. Callbacks must not block.
+ * thread only; pai_loop_post(), pai_loop_stop() and pai_loop_io_set() are for any thread. Callbacks
+ * must not block.
  */
 #ifndef PAI_BASE_LOOP_H
 #define PAI_BASE_LOOP_H
@@ -27,6 +28,7 @@ int pai_loop_post(struct pai_loop *l, pai_loop_fn fn, void *arg) PAI_WARN_UNUSED
  * number may be another source's by then. events 0 keeps the source and waits for nothing. */
 struct pai_loop_io *pai_loop_io_new(struct pai_loop *l, int fd, uint32_t epoll_events,
     pai_loop_io_fn fn, void *arg, struct pai_err *err);
+/* From any thread, one at a time, as long as the source is there. */
 void pai_loop_io_set(struct pai_loop_io *io, uint32_t epoll_events);
 /* Safe inside any callback, its own too; pending events of it are not delivered. */
 void pai_loop_io_free(struct pai_loop_io *io);

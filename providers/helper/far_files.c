@@ -1,6 +1,6 @@
 /*
- * The files of a sandbox that is a directory here, for one stream: a server of its own, on a thread
- * of its own, which both end with the stream.
+ * The files of a sandbox that is a directory here, for one stream: a server of its own, which ends
+ * with the stream; so does the thread that it has where the stream is a socket.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 struct files {
 	LIST_ENTRY(files) at; /* server->lock */
 	struct pai_far_server *server;
-	int fd; /* a copy, to end the stream by */
+	int fd; /* a copy, to end the stream by; a channel ends with its link */
 	struct pai_ws_serve serve;
 	struct pai_host_files host;
 };
@@ -59,8 +59,18 @@ void pai_far_files_end_locked(struct pai_far_server *s)
 
 	LIST_FOREACH(f, &s->files, at)
 	{
-		(void)shutdown(f->fd, SHUT_RDWR);
+		if (f->fd >= 0) {
+			(void)shutdown(f->fd, SHUT_RDWR);
+		}
 	}
+}
+
+static void files_ended(void *arg, const struct pai_err *why)
+{
+	if (why->code != PAI_OK) {
+		pai_log_warn("files", "a stream of files was ended: %s", why->msg);
+	}
+	files_free(arg);
 }
 
 static void *serve_files(void *arg)
@@ -68,10 +78,8 @@ static void *serve_files(void *arg)
 	struct files *f = arg;
 	struct pai_err err = PAI_ERR_INIT;
 
-	if (pai_ws_serve_run(&f->serve, &err) < 0) {
-		pai_log_warn("files", "a stream of files was ended: %s", err.msg);
-	}
-	files_free(f);
+	(void)!pai_ws_serve_run(&f->serve, &err);
+	files_ended(f, &err);
 	return NULL;
 }
 
@@ -106,16 +114,15 @@ static int connect_ends(struct files *f, int *ret_fd, struct pai_err *err)
 	return 0;
 }
 
-int pai_far_serve_files(struct pai_far_server *s, struct pai_sandbox *sb,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+static struct files *files_new(struct pai_far_server *s, struct pai_sandbox *sb,
+    const struct pai_call *call, struct pai_err *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct files *f = calloc(1, sizeof(*f));
-	int ours = -1;
-	int r;
 
 	if (!f) {
-		return pai_err_no_memory(err);
+		(void)pai_err_no_memory(err);
+		return NULL;
 	}
 	*f = (struct files){.server = s,
 	    .fd = -1,
@@ -124,10 +131,26 @@ int pai_far_serve_files(struct pai_far_server *s, struct pai_sandbox *sb,
 	(void)pthread_mutex_lock(&s->lock);
 	LIST_INSERT_HEAD(&s->files, f, at);
 	(void)pthread_mutex_unlock(&s->lock);
-	r = pai_sandbox_host_files(sb, call, &f->host, err);
-	r = r < 0 ? r : connect_ends(f, &ours, err);
+	if (pai_sandbox_host_files(sb, call, &f->host, err) < 0) {
+		files_free(f);
+		return NULL;
+	}
+	(void)pthread_once(&once, raise_files_limit);
+	return f;
+}
+
+int pai_far_serve_files(struct pai_far_server *s, struct pai_sandbox *sb,
+    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	struct files *f = files_new(s, sb, call, err);
+	int ours = -1;
+	int r;
+
+	if (!f) {
+		return -err->errnum;
+	}
+	r = connect_ends(f, &ours, err);
 	if (r == 0) {
-		(void)pthread_once(&once, raise_files_limit);
 		r = pai_far_start_thread(serve_files, f);
 		r = r < 0 ? pai_err_errno(err, -r, "a thread for files") : 0;
 	}
@@ -139,4 +162,20 @@ int pai_far_serve_files(struct pai_far_server *s, struct pai_sandbox *sb,
 	}
 	*ret_fd = ours;
 	return 0;
+}
+
+int pai_far_serve_files_channel(struct pai_far_server *s, struct pai_sandbox *sb,
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
+{
+	struct files *f = files_new(s, sb, call, err);
+	int r;
+
+	if (!f) {
+		return -err->errnum;
+	}
+	r = pai_ws_serve_channel(&f->serve, files_ended, ret, err);
+	if (r < 0) {
+		files_free(f);
+	}
+	return r;
 }

@@ -378,17 +378,22 @@ static int serve_calls(struct pai_far_server *s, int *ret_fd, struct pai_err *er
 	return 0;
 }
 
+static int connect_sandbox(struct pai_far_server *s, const char *id, const struct pai_call *call,
+    struct pai_sandbox **ret, struct pai_err *err)
+{
+	int r = pai_provider_connect(s->provider, id, call, ret, err);
+
+	return r == 0 && !*ret ? pai_err_set(err, PAI_E_NOT_FOUND, "no sandbox %s", id) : r;
+}
+
 static int open_on_sandbox(struct pai_far_server *s, enum pai_channel_kind kind, const char *id,
     const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
 	pai_auto_sandbox struct pai_sandbox *sb = NULL;
-	int r = pai_provider_connect(s->provider, id, call, &sb, err);
+	int r = connect_sandbox(s, id, call, &sb, err);
 
 	if (r < 0) {
 		return r;
-	}
-	if (!sb) {
-		return pai_err_set(err, PAI_E_NOT_FOUND, "no sandbox %s", id);
 	}
 	if (kind == PAI_CHANNEL_EXEC) {
 		return pai_sandbox_open_exec(sb, call, ret_fd, err);
@@ -403,4 +408,18 @@ int pai_far_server_open(struct pai_far_server *s, enum pai_channel_kind kind, co
 {
 	return kind == PAI_CHANNEL_CALLS ? serve_calls(s, ret_fd, err)
 					 : open_on_sandbox(s, kind, sandbox, call, ret_fd, err);
+}
+
+int pai_far_server_open_channel(struct pai_far_server *s, enum pai_channel_kind kind,
+    const char *sandbox, const struct pai_call *call, struct pai_link_opened *ret,
+    struct pai_err *err)
+{
+	pai_auto_sandbox struct pai_sandbox *sb = NULL;
+	int r;
+
+	if (kind != PAI_CHANNEL_FILES) {
+		return pai_far_server_open(s, kind, sandbox, call, &ret->fd, err);
+	}
+	r = connect_sandbox(s, sandbox, call, &sb, err);
+	return r < 0 ? r : pai_far_serve_files_channel(s, sb, call, ret, err);
 }

@@ -10,6 +10,7 @@
 
 #include "providers/base/cancel.h"
 #include "providers/base/err.h"
+#include "providers/helper/link_channel.h"
 #include "providers/wire/link_msg.h"
 
 struct pai_far_server;
@@ -33,5 +34,10 @@ PAI_DEFINE_AUTO(struct pai_far_server, pai_far_server_free)
  */
 int pai_far_server_open(struct pai_far_server *s, enum pai_channel_kind kind, const char *sandbox,
     const struct pai_call *call, int *ret_fd, struct pai_err *err) PAI_WARN_UNUSED;
+/* The same for a link of this process: FILES is served on its loop's thread, without a socket.
+ * Ended before the server is freed. */
+int pai_far_server_open_channel(struct pai_far_server *s, enum pai_channel_kind kind,
+    const char *sandbox, const struct pai_call *call, struct pai_link_opened *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
 
 #endif

@@ -76,6 +76,8 @@ int pai_far_start_thread(void *(*run)(void *), void *arg);
 struct files;
 int pai_far_serve_files(struct pai_far_server *s, struct pai_sandbox *sb,
     const struct pai_call *call, int *ret_fd, struct pai_err *err);
+int pai_far_serve_files_channel(struct pai_far_server *s, struct pai_sandbox *sb,
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err);
 void pai_far_files_end_locked(struct pai_far_server *s);
 
 /* --- far_jobs.c --- */

@@ -72,6 +72,7 @@ struct pai_link {
 	atomic_int users;
 	atomic_int memory; /* the users' (one for all), the loop's, attempts', waiters' */
 	/* loop thread */
+	LIST_ENTRY(pai_link) at;
 	enum state state;
 	struct pai_link_core *core;
 	uint64_t number; /* the worker's name for it; 0: none yet */
@@ -92,6 +93,7 @@ struct pai_link {
 };
 
 static const struct pai_link_core_events core_events;
+static LIST_HEAD(, pai_link) links = LIST_HEAD_INITIALIZER(links); /* loop thread: with a core */
 
 /* Rises over every link and restart of this client, unless its clock is set back: then the worker
  * says which one it has seen. */
@@ -245,6 +247,7 @@ static void link_end(struct pai_link *l, const struct pai_err *why)
 	l->lost_since_ms = 0;
 	(void)pthread_mutex_unlock(&l->lock);
 	pai_cancel_fire(l->cancel);
+	LIST_REMOVE(l, at);
 	pai_link_core_free(l->core);
 	l->core = NULL;
 	pai_loop_timer_free(l->tick);
@@ -489,6 +492,7 @@ static void link_begin(void *arg)
 	struct pai_link *l = a->link;
 	struct pai_err err = PAI_ERR_INIT;
 
+	LIST_INSERT_HEAD(&links, l, at);
 	l->core = pai_link_core_new(l->loop, &core_events, l);
 	l->tick = pai_loop_timer_new(l->loop, PAI_NO_DEADLINE, on_tick, l, &err);
 	l->retry = pai_loop_timer_new(l->loop, PAI_NO_DEADLINE, on_retry, l, &err);
@@ -650,6 +654,25 @@ int pai_link_channel(struct pai_link *l, enum pai_channel_kind kind, const char 
 	r = wait_for(w, call, ret_fd, err);
 	wait_drop(w);
 	return r;
+}
+
+struct pai_channel *pai_link_take_over(int fd, const struct pai_channel_user *user, void *arg)
+{
+	struct pai_channel *ch = NULL;
+	struct pai_link *l;
+	uint64_t cookie;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &(socklen_t){sizeof(cookie)}) < 0) {
+		return NULL;
+	}
+	LIST_FOREACH(l, &links, at)
+	{
+		ch = pai_link_core_take_over(l->core, cookie, user, arg);
+		if (ch) {
+			break;
+		}
+	}
+	return ch;
 }
 
 bool pai_link_alive(const struct pai_link *l)

@@ -9,14 +9,15 @@
  * One client id has one link at a time: a second one takes the first one's place, whose channels
  * end.
  *
- * Threading: every function from any thread. Sockets are moved on the one loop thread of the
- * process's lines (pai_wire_loop()); opening and waiting happen on the pool.
+ * Threading: every function from any thread, save pai_link_take_over(). Sockets are moved on the
+ * one loop thread of the process's lines (pai_wire_loop()); opening and waiting happen on the pool.
  */
 #ifndef PAI_HELPER_LINK_H
 #define PAI_HELPER_LINK_H
 
 #include "providers/base/cancel.h"
 #include "providers/base/err.h"
+#include "providers/helper/link_channel.h"
 #include "providers/wire/link_msg.h"
 
 struct pai_link; /* reference counted */
@@ -62,6 +63,15 @@ int pai_link_new(const struct pai_link_config *c, const struct pai_call *call,
  */
 int pai_link_channel(struct pai_link *l, enum pai_channel_kind kind, const char *sandbox,
     const struct pai_call *call, int *ret_fd, struct pai_err *err) PAI_WARN_UNUSED;
+
+/*
+ * On the loop's thread: a socket that some link's pai_link_channel() gave, and that has come here
+ * unchanged by whatever way, is not needed any more; the channel goes on without. What had been
+ * written to it has been sent; the caller reads what is left in it, and closes it. NULL: no link of
+ * this process has that socket, or more is under way than can be sent now: it goes on as it is.
+ */
+struct pai_channel *pai_link_take_over(
+    int fd, const struct pai_channel_user *user, void *arg) PAI_WARN_UNUSED;
 
 /* False: ended for good, with every channel; open another. */
 bool pai_link_alive(const struct pai_link *l);

@@ -1,5 +1,5 @@
 /*
- * Channels. Of each side of one:
+ * Channels. Of each side of one with a socket:
  *
  *   its user          fd        what happens
  *   writes            readable  data frames, within the window and while the queue has room
@@ -21,9 +21,9 @@
 #define CREDIT_PART 4 /* of the window: as much is credited at once */
 #define SOCKET_BYTES (256 << 10)
 
-static struct channel *find(const struct pai_link_core *c, uint32_t id)
+static struct pai_channel *find(const struct pai_link_core *c, uint32_t id)
 {
-	struct channel *ch;
+	struct pai_channel *ch;
 
 	LIST_FOREACH(ch, &c->channels[id % CHANNEL_BUCKETS], at)
 	{
@@ -34,9 +34,9 @@ static struct channel *find(const struct pai_link_core *c, uint32_t id)
 	return NULL;
 }
 
-static struct channel *channel_new(struct pai_link_core *c, uint32_t id, uint32_t allowed)
+static struct pai_channel *channel_new(struct pai_link_core *c, uint32_t id, uint32_t allowed)
 {
-	struct channel *ch = calloc(1, sizeof(*ch));
+	struct pai_channel *ch = calloc(1, sizeof(*ch));
 
 	if (!ch) {
 		return NULL;
@@ -52,7 +52,7 @@ static struct channel *channel_new(struct pai_link_core *c, uint32_t id, uint32_
 	return ch;
 }
 
-static void stall(struct channel *ch, bool stalled)
+void pai_link_channel_stall(struct pai_channel *ch, bool stalled)
 {
 	if (stalled != ch->is_stalled) {
 		ch->is_stalled = stalled;
@@ -65,9 +65,9 @@ static void stall(struct channel *ch, bool stalled)
 }
 
 /* What has been given to a user stays readable; it sees the end behind it. */
-static void close_fd(struct channel *ch)
+void pai_link_channel_close_fd(struct pai_channel *ch)
 {
-	stall(ch, false);
+	pai_link_channel_stall(ch, false);
 	pai_loop_io_free(ch->io);
 	ch->io = NULL;
 	pai_auto_fd_p(&ch->fd);
@@ -76,22 +76,22 @@ static void close_fd(struct channel *ch)
 	ch->pending_at = 0;
 }
 
-static void channel_free(struct channel *ch)
+static void channel_free(struct pai_channel *ch)
 {
-	close_fd(ch);
+	pai_link_channel_close_fd(ch);
 	LIST_REMOVE(ch, at);
 	ch->core->count--;
 	free(ch);
 }
 
-static void free_if_over(struct channel *ch)
+void pai_link_channel_free_if_over(struct pai_channel *ch)
 {
-	if (ch->sent_end && ch->got_end && ch->fd < 0) {
+	if (ch->sent_end && ch->got_end && ch->fd < 0 && !ch->user) {
 		channel_free(ch);
 	}
 }
 
-static void watch(struct channel *ch)
+static void watch(struct pai_channel *ch)
 {
 	uint32_t interest = 0;
 
@@ -110,7 +110,7 @@ static void watch(struct channel *ch)
 /* --- frames out --- */
 
 /* For the caller to flush. */
-static int put_end(struct channel *ch)
+int pai_link_channel_put_end(struct pai_channel *ch)
 {
 	if (ch->sent_end) {
 		return 0;
@@ -119,7 +119,7 @@ static int put_end(struct channel *ch)
 	return pai_link_queue_put(&ch->core->queue, PAI_MSG_CH_END, ch->id, NULL, 0);
 }
 
-static int put_credit(struct channel *ch, size_t bytes)
+int pai_link_channel_put_credit(struct pai_channel *ch, size_t bytes)
 {
 	uint32_t consumed;
 
@@ -138,7 +138,7 @@ static int put_credit(struct channel *ch, size_t bytes)
 
 /* 1: read something, 0: nothing is there or may be sent, -1: the end has been put, fd is closed;
  * what was put is for the caller to flush. */
-static int read_step(struct channel *ch, int *put)
+static int read_step(struct pai_channel *ch, int *put)
 {
 	struct pai_link_core *c = ch->core;
 	size_t len;
@@ -146,7 +146,7 @@ static int read_step(struct channel *ch, int *put)
 	ssize_t n;
 
 	if (!pai_link_queue_has_room(&c->queue)) {
-		stall(ch, true);
+		pai_link_channel_stall(ch, true);
 		watch(ch);
 		return 0;
 	}
@@ -168,15 +168,15 @@ static int read_step(struct channel *ch, int *put)
 	if (len == 0 || (n < 0 && errno == EINTR) || (n < 0 && errno == EAGAIN && !c->closing)) {
 		return 0;
 	}
-	*put = put_end(ch);
-	close_fd(ch);
+	*put = pai_link_channel_put_end(ch);
+	pai_link_channel_close_fd(ch);
 	return -1;
 }
 
 /* --- what the user reads --- */
 
 /* How many of the bytes it took, or threw away: -1 the link can't go on. */
-static size_t give(struct channel *ch, const char *data, size_t len)
+static size_t give(struct pai_channel *ch, const char *data, size_t len)
 {
 	ssize_t n = 0;
 
@@ -193,7 +193,7 @@ static size_t give(struct channel *ch, const char *data, size_t len)
 }
 
 /* -1: the channel is over, and may be gone. */
-static int give_pending(struct channel *ch)
+static int give_pending(struct pai_channel *ch)
 {
 	size_t left = ch->pending.len - ch->pending_at;
 	size_t n = give(ch, ch->pending.data + ch->pending_at, left);
@@ -207,12 +207,12 @@ static int give_pending(struct channel *ch)
 		pai_buf_consume(&ch->pending, ch->pending_at);
 		ch->pending_at = 0;
 	}
-	r = put_credit(ch, n);
+	r = pai_link_channel_put_credit(ch, n);
 	if (n == left && ch->got_end) {
 		struct pai_link_core *c = ch->core;
 
-		close_fd(ch);
-		free_if_over(ch);
+		pai_link_channel_close_fd(ch);
+		pai_link_channel_free_if_over(ch);
 		pai_link_core_flush(c, r);
 		return -1;
 	}
@@ -221,9 +221,8 @@ static int give_pending(struct channel *ch)
 	return 0;
 }
 
-static void on_channel(void *arg, uint32_t events)
+static void move(struct pai_channel *ch, uint32_t events)
 {
-	struct channel *ch = arg;
 	struct pai_link_core *c = ch->core;
 	int put = 0;
 
@@ -236,20 +235,43 @@ static void on_channel(void *arg, uint32_t events)
 		return;
 	}
 	if (read_step(ch, &put) < 0) {
-		free_if_over(ch);
+		pai_link_channel_free_if_over(ch);
 		put = put ? put : pai_link_channels_bye(c);
 	}
 	pai_link_core_flush(c, put);
 }
 
+static void on_channel(void *arg, uint32_t events)
+{
+	struct pai_channel *ch = arg;
+	struct pai_link_core *c = ch->core;
+
+	(void)pthread_mutex_lock(&c->lock);
+	move(ch, events);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+bool pai_link_channel_drain(struct pai_channel *ch)
+{
+	char byte;
+	int put = 0;
+
+	while (read_step(ch, &put) == 1) {
+		pai_link_core_flush(ch->core, 0);
+	}
+	pai_link_core_flush(ch->core, put);
+	return ch->fd >= 0 && !ch->is_stalled && put == 0 &&
+	       recv(ch->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
 /* --- opening --- */
 
-static int begin_splice(struct channel *ch, int take_fd)
+static int begin_splice(struct pai_channel *ch, int take_fd)
 {
 	ch->fd = take_fd;
 	ch->io = pai_loop_io_new(ch->core->loop, take_fd, 0, on_channel, ch, PAI_ERR_IGNORED());
 	if (!ch->io) {
-		close_fd(ch);
+		pai_link_channel_close_fd(ch);
 		return -ENOMEM;
 	}
 	(void)setsockopt(take_fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
@@ -257,10 +279,10 @@ static int begin_splice(struct channel *ch, int take_fd)
 	return 0;
 }
 
-int pai_link_core_open(struct pai_link_core *c, struct pai_ch_open *open, uint32_t *ret_id)
+static int put_open(struct pai_link_core *c, struct pai_ch_open *open, uint32_t *ret_id)
 {
 	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(1024);
-	struct channel *ch;
+	struct pai_channel *ch;
 	int r;
 
 	if (c->count >= PAI_LINK_CHANNELS_MAX || c->last_id == UINT32_MAX) {
@@ -285,20 +307,37 @@ int pai_link_core_open(struct pai_link_core *c, struct pai_ch_open *open, uint32
 	return 0;
 }
 
-void pai_link_core_close(struct pai_link_core *c, uint32_t id)
+int pai_link_core_open(struct pai_link_core *c, struct pai_ch_open *open, uint32_t *ret_id)
 {
-	struct channel *ch = find(c, id);
+	int r;
+
+	(void)pthread_mutex_lock(&c->lock);
+	r = put_open(c, open, ret_id);
+	(void)pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+static void close_unopened(struct pai_link_core *c, uint32_t id)
+{
+	struct pai_channel *ch = find(c, id);
 
 	if (ch && !ch->sent_end) {
-		int r = put_end(ch);
+		int r = pai_link_channel_put_end(ch);
 
-		close_fd(ch);
-		free_if_over(ch);
+		pai_link_channel_close_fd(ch);
+		pai_link_channel_free_if_over(ch);
 		pai_link_core_flush(c, r);
 	}
 }
 
-static int put_answer(struct channel *ch, const struct pai_err *why)
+void pai_link_core_close(struct pai_link_core *c, uint32_t id)
+{
+	(void)pthread_mutex_lock(&c->lock);
+	close_unopened(c, id);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static int put_answer(struct pai_channel *ch, const struct pai_err *why)
 {
 	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(2048);
 	int r = why ? pai_link_put_open_failed(&frame, ch->id, why)
@@ -307,36 +346,55 @@ static int put_answer(struct channel *ch, const struct pai_err *why)
 	return r ? r : pai_link_queue_add(&ch->core->queue, frame.data, frame.len);
 }
 
-void pai_link_core_answer(
-    struct pai_link_core *c, uint32_t id, int take_fd, const struct pai_err *why)
+/* A user begins in here, and may be at its end at once. */
+static void answer(struct pai_link_core *c, struct pai_channel *ch, struct pai_link_opened *take,
+    const struct pai_err *why)
 {
-	struct channel *ch = find(c, id);
 	struct pai_err no_memory = PAI_ERR_INIT;
+	int fd = PAI_TAKE_FD(take->fd);
+	bool opened = fd >= 0 || take->user;
 	int r;
 
-	if (!ch || ch->answered) {
-		pai_auto_fd_p(&take_fd);
-		return;
-	}
-	if (take_fd >= 0 && begin_splice(ch, take_fd) < 0) {
+	if (fd >= 0 && begin_splice(ch, fd) < 0) {
 		(void)pai_err_no_memory(&no_memory);
-		take_fd = -1;
+		opened = false;
 		why = &no_memory;
 	}
+	ch->user = take->user;
+	ch->user_arg = take->arg;
+	take->user = NULL;
 	ch->answered = true;
-	r = put_answer(ch, take_fd < 0 ? why : NULL);
-	if (take_fd < 0) {
+	r = put_answer(ch, opened ? NULL : why);
+	if (!opened) {
 		ch->sent_end = true;
 	} else if (ch->got_end) {
-		r = r ? r : put_end(ch);
-		close_fd(ch);
+		r = r ? r : pai_link_channel_put_end(ch);
+		pai_link_channel_close_fd(ch);
 	}
-	free_if_over(ch);
 	pai_link_core_flush(c, r);
+	if (ch->user) {
+		pai_link_direct_begun(ch);
+	} else {
+		pai_link_channel_free_if_over(ch);
+	}
+}
+
+void pai_link_core_answer(
+    struct pai_link_core *c, uint32_t id, struct pai_link_opened *take, const struct pai_err *why)
+{
+	struct pai_channel *ch;
+
+	(void)pthread_mutex_lock(&c->lock);
+	ch = find(c, id);
+	if (ch && !ch->answered) {
+		answer(c, ch, take, why);
+	}
+	(void)pthread_mutex_unlock(&c->lock);
+	pai_link_opened_drop(take);
 }
 
 /* The user's end of a channel that is open now. */
-static void tell_opened(struct channel *ch)
+static void tell_opened(struct pai_channel *ch)
 {
 	struct pai_link_core *c = ch->core;
 	struct pai_err err = PAI_ERR_INIT;
@@ -350,11 +408,13 @@ static void tell_opened(struct channel *ch)
 		(void)pai_err_no_memory(&err);
 	}
 	if (err.code != PAI_OK) {
-		pai_link_core_close(c, id);
+		close_unopened(c, id);
 		c->events->opened(c->arg, id, -1, &err);
 		return;
 	}
 	(void)setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
+	(void)getsockopt(
+	    fds[1], SOL_SOCKET, SO_COOKIE, &ch->cookie, &(socklen_t){sizeof(ch->cookie)});
 	c->events->opened(c->arg, id, fds[1], &err);
 }
 
@@ -362,8 +422,9 @@ static void tell_opened(struct channel *ch)
 
 static int take_open(struct pai_link_core *c, const struct pai_frame *f)
 {
+	struct pai_err why = PAI_ERR_INIT;
 	struct pai_ch_open open;
-	struct channel *ch;
+	struct pai_channel *ch;
 	int r = c->is_daemon ? -EPROTO : pai_link_get_open(f->payload, &open);
 
 	if (r < 0 || f->id != c->last_id + 1 || c->count >= PAI_LINK_CHANNELS_MAX) {
@@ -376,11 +437,15 @@ static int take_open(struct pai_link_core *c, const struct pai_frame *f)
 	c->last_id = f->id;
 	ch->window = open.window;
 	ch->window_max = open.window;
-	c->events->opening(c->arg, f->id, &open);
+	if (c->events->opening(c->arg, f->id, &open, &why) < 0) {
+		ch->answered = true;
+		ch->sent_end = true;
+		return put_answer(ch, &why);
+	}
 	return 0;
 }
 
-static int take_opened(struct channel *ch, struct pai_view payload)
+static int take_opened(struct pai_channel *ch, struct pai_view payload)
 {
 	struct pai_link_core *c = ch->core;
 	struct pai_err why;
@@ -404,16 +469,16 @@ static int take_opened(struct channel *ch, struct pai_view payload)
 	if (!ch->sent_end) {
 		uint32_t id = ch->id;
 
-		r = put_end(ch);
-		free_if_over(ch);
+		r = pai_link_channel_put_end(ch);
+		pai_link_channel_free_if_over(ch);
 		c->events->opened(c->arg, id, -1, &why);
 		return r;
 	}
-	free_if_over(ch);
+	pai_link_channel_free_if_over(ch);
 	return 0;
 }
 
-static int take_data(struct channel *ch, struct pai_view payload)
+static int take_data(struct pai_channel *ch, struct pai_view payload)
 {
 	size_t n = payload.len;
 	int r = 0;
@@ -422,6 +487,9 @@ static int take_data(struct channel *ch, struct pai_view payload)
 		return -EPROTO;
 	}
 	ch->allowed -= (uint32_t)n;
+	if (ch->user) {
+		return pai_link_direct_bytes(ch, payload);
+	}
 	if (ch->fd < 0) {
 		return 0; /* closed here: CH_END is on its way */
 	}
@@ -440,10 +508,10 @@ static int take_data(struct channel *ch, struct pai_view payload)
 		r = pai_buf_add(&ch->pending, payload.data + n, payload.len - n);
 		watch(ch);
 	}
-	return r ? r : put_credit(ch, n);
+	return r ? r : pai_link_channel_put_credit(ch, n);
 }
 
-static int take_credit(struct channel *ch, struct pai_view payload)
+static int take_credit(struct pai_channel *ch, struct pai_view payload)
 {
 	uint32_t bytes;
 	int r = pai_link_get_credit(payload, &bytes);
@@ -452,18 +520,22 @@ static int take_credit(struct channel *ch, struct pai_view payload)
 		return -EPROTO;
 	}
 	ch->window += bytes;
+	if (ch->wants) {
+		ch->wants = false;
+		pai_link_channel_stall(ch, true); /* its turn comes */
+	}
 	watch(ch);
 	return 0;
 }
 
 /* The peer wants nothing more of it and sends nothing more. */
-static int end(struct channel *ch)
+static int end(struct pai_channel *ch)
 {
 	struct pai_link_core *c = ch->core;
 	int r = 0;
 
 	ch->got_end = true;
-	stall(ch, false);
+	pai_link_channel_stall(ch, false);
 	if (!ch->answered) {
 		if (!c->is_daemon) {
 			c->events->unwanted(c->arg, ch->id); /* the answer will be its end */
@@ -471,19 +543,23 @@ static int end(struct channel *ch)
 		}
 		return -EPROTO;
 	}
-	r = put_end(ch);
+	r = pai_link_channel_put_end(ch);
+	if (ch->user) {
+		pai_link_direct_ended(ch);
+		return r;
+	}
 	if (ch->pending.len == 0) {
-		close_fd(ch);
+		pai_link_channel_close_fd(ch);
 	} else {
 		watch(ch);
 	}
-	free_if_over(ch);
+	pai_link_channel_free_if_over(ch);
 	return r;
 }
 
 int pai_link_channel_take(struct pai_link_core *c, const struct pai_frame *f)
 {
-	struct channel *ch;
+	struct pai_channel *ch;
 
 	if (f->type == PAI_MSG_CH_OPEN) {
 		return take_open(c, f);
@@ -513,22 +589,24 @@ size_t pai_link_core_channels(const struct pai_link_core *c)
 
 void pai_link_channels_resume(struct pai_link_core *c)
 {
-	struct channel *ch;
+	struct pai_channel *ch;
 
-	if (!pai_link_queue_has_room(&c->queue)) {
-		return;
-	}
-	while ((ch = TAILQ_FIRST(&c->stalled)) != NULL) {
-		stall(ch, false);
-		watch(ch);
+	while (pai_link_queue_has_room(&c->queue) && (ch = TAILQ_FIRST(&c->stalled)) != NULL) {
+		pai_link_channel_stall(ch, false);
+		if (ch->user) {
+			pai_link_direct_writable(ch);
+		} else {
+			watch(ch);
+			move(ch, EPOLLIN);
+		}
 	}
 }
 
 /* `fn` may free the channel that it is given, and no other. */
-static void for_each(struct pai_link_core *c, void (*fn)(struct channel *ch))
+static void for_each(struct pai_link_core *c, void (*fn)(struct pai_channel *ch))
 {
-	struct channel *ch;
-	struct channel *next;
+	struct pai_channel *ch;
+	struct pai_channel *next;
 
 	for (size_t i = 0; i < CHANNEL_BUCKETS; i++) {
 		for (ch = LIST_FIRST(&c->channels[i]); ch; ch = next) {
@@ -538,7 +616,7 @@ static void for_each(struct pai_link_core *c, void (*fn)(struct channel *ch))
 	}
 }
 
-static void end_one(struct channel *ch)
+static void end_one(struct pai_channel *ch)
 {
 	if (!ch->got_end) {
 		(void)end(ch); /* nobody hears of it any more */
@@ -551,7 +629,7 @@ void pai_link_channels_end(struct pai_link_core *c)
 }
 
 /* What its user wrote is read, as far as it may be sent now: the rest when it may. */
-static void close_one(struct channel *ch)
+static void close_one(struct pai_channel *ch)
 {
 	struct pai_link_core *c = ch->core;
 	int put = 0;
@@ -561,15 +639,19 @@ static void close_one(struct channel *ch)
 		r = read_step(ch, &put);
 	}
 	if (ch->fd < 0) {
-		put = put ? put : put_end(ch);
-		free_if_over(ch);
+		put = put ? put : pai_link_channel_put_end(ch);
+	}
+	if (ch->user) {
+		pai_link_direct_ended(ch);
+	} else {
+		pai_link_channel_free_if_over(ch);
 	}
 	pai_link_core_flush(c, put);
 }
 
 int pai_link_channels_bye(struct pai_link_core *c)
 {
-	struct channel *ch;
+	struct pai_channel *ch;
 
 	if (!c->closing || c->farewell) {
 		return 0;
@@ -588,12 +670,40 @@ int pai_link_channels_bye(struct pai_link_core *c)
 
 void pai_link_core_bye(struct pai_link_core *c)
 {
+	(void)pthread_mutex_lock(&c->lock);
 	c->closing = true;
 	for_each(c, close_one);
 	pai_link_core_flush(c, pai_link_channels_bye(c));
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void free_one(struct pai_channel *ch)
+{
+	ch->sent_end = true;
+	ch->got_end = true;
+	if (ch->user) {
+		pai_link_direct_ended(ch);
+	} else {
+		channel_free(ch);
+	}
 }
 
 void pai_link_channels_free(struct pai_link_core *c)
 {
-	for_each(c, channel_free);
+	for_each(c, free_one);
+}
+
+struct pai_channel *pai_link_channel_by_cookie(struct pai_link_core *c, uint64_t cookie)
+{
+	struct pai_channel *ch;
+
+	for (size_t i = 0; i < CHANNEL_BUCKETS; i++) {
+		LIST_FOREACH(ch, &c->channels[i], at)
+		{
+			if (ch->cookie == cookie && ch->fd >= 0) {
+				return ch;
+			}
+		}
+	}
+	return NULL;
 }

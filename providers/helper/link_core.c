@@ -77,6 +77,16 @@ static void on_doom(void *arg)
 	}
 }
 
+static void lock(struct pai_link_core *c)
+{
+	(void)pthread_mutex_lock(&c->lock);
+}
+
+static void unlock(struct pai_link_core *c)
+{
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
 /* --- out --- */
 
 static int gather(const struct pai_link_core *c, struct iovec iov[PIECES])
@@ -135,7 +145,8 @@ static ssize_t transport_write(const struct pai_link_transport *t, struct iovec 
 			      : sendmsg(t->out, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void send_all(struct pai_link_core *c)
+/* 0, or an errno: the transport takes nothing more now, or never again. */
+static int send_all(struct pai_link_core *c)
 {
 	struct iovec iov[PIECES];
 	int n;
@@ -143,18 +154,13 @@ static void send_all(struct pai_link_core *c)
 	while (!c->doomed && c->t.in >= 0 && (n = gather_next(c, iov)) > 0) {
 		ssize_t done = transport_write(&c->t, iov, n);
 
-		if (done < 0 && errno == EINTR) {
-			continue;
+		if (done >= 0) {
+			sent(c, (size_t)done);
+		} else if (errno != EINTR) {
+			return errno;
 		}
-		if (done < 0 && errno == EAGAIN) {
-			return;
-		}
-		if (done < 0) {
-			doom_lost(c, "the transport ended");
-			return;
-		}
-		sent(c, (size_t)done);
 	}
+	return 0;
 }
 
 static bool all_is_sent(const struct pai_link_core *c)
@@ -165,7 +171,7 @@ static bool all_is_sent(const struct pai_link_core *c)
 /* After sending: what is left waits for the transport. */
 static void settle(struct pai_link_core *c)
 {
-	bool wait = !all_is_sent(c);
+	bool wait = !all_is_sent(c) || c->starved;
 
 	if (c->doomed) {
 		return;
@@ -181,6 +187,15 @@ static void settle(struct pai_link_core *c)
 	}
 }
 
+/* What fails here fails for the loop again, which ends the transport. */
+void pai_link_core_push(struct pai_link_core *c)
+{
+	if (!c->doomed && c->t.in >= 0 && !c->out_armed) {
+		(void)send_all(c);
+		settle(c);
+	}
+}
+
 void pai_link_core_flush(struct pai_link_core *c, int r)
 {
 	if (r < 0) {
@@ -188,13 +203,7 @@ void pai_link_core_flush(struct pai_link_core *c, int r)
 		    c, r == -ENOMEM ? "no memory for the link" : "the peer does not acknowledge");
 		return;
 	}
-	if (c->doomed || c->t.in < 0) {
-		return;
-	}
-	if (!c->out_armed) {
-		send_all(c);
-		settle(c);
-	}
+	pai_link_core_push(c);
 }
 
 static int put_ack(struct pai_link_core *c)
@@ -273,31 +282,44 @@ static void take_all(struct pai_link_core *c)
 	int r = 0;
 
 	while (!c->doomed && r >= 0 && (r = pai_frame_next(&c->in, &at, &f)) == 1) {
+		lock(c); /* anew for each, so that nobody waits for all of them */
 		r = take_frame(c, &f);
+		unlock(c);
 	}
 	if (r >= 0 && pai_frame_peek(&c->in, at, &f, &len) == 1 && len > PAI_FRAME_DATA_MAX) {
 		r = -EPROTO;
 	}
 	pai_buf_consume(&c->in, at);
+	lock(c);
 	if (r < 0) {
 		pai_link_core_break(c, r == -ENOMEM ? "no memory for the link"
 						    : "the peer broke the protocol of the link");
-		return;
+	} else {
+		pai_link_core_flush(c, c->starved ? -ENOMEM : 0);
+		pai_link_channels_resume(c); /* acknowledgements have come */
 	}
-	pai_link_core_flush(c, 0);
-	pai_link_channels_resume(c); /* acknowledgements have come */
+	unlock(c);
 }
 
 static void on_out(void *arg, uint32_t events)
 {
 	struct pai_link_core *c = arg;
+	int error;
 
 	(void)events;
+	lock(c);
+	error = send_all(c);
+	if (error && error != EAGAIN) {
+		doom_lost(c, "the transport ended");
+	}
+	if (c->starved) {
+		pai_link_core_break(c, "no memory for the link");
+	}
 	if (!c->doomed) {
-		send_all(c);
 		settle(c);
 		pai_link_channels_resume(c);
 	}
+	unlock(c);
 }
 
 static void on_in(void *arg, uint32_t events)
@@ -316,7 +338,9 @@ static void on_in(void *arg, uint32_t events)
 		return;
 	}
 	if (n <= 0) {
+		lock(c);
 		doom_lost(c, "the transport ended");
+		unlock(c);
 		return;
 	}
 	c->in.len += (size_t)n;
@@ -327,8 +351,12 @@ static void on_in(void *arg, uint32_t events)
 /* Nothing is said there. */
 static void on_control(void *arg, uint32_t events)
 {
+	struct pai_link_core *c = arg;
+
 	(void)events;
-	doom_lost(arg, "the transport's relay ended");
+	lock(c);
+	doom_lost(c, "the transport's relay ended");
+	unlock(c);
 }
 
 /* --- the transport's life --- */
@@ -360,7 +388,7 @@ static void close_transport(struct pai_link_core *c)
 	c->out_armed = false;
 }
 
-void pai_link_core_detach(struct pai_link_core *c)
+static void detach(struct pai_link_core *c)
 {
 	close_transport(c);
 	c->doomed = false;
@@ -370,6 +398,13 @@ void pai_link_core_detach(struct pai_link_core *c)
 	c->unacked_bytes = 0;
 	c->unacked_frames = 0;
 	pai_loop_timer_set(c->doom, c->broken && !c->told ? pai_clock_ms() : PAI_NO_DEADLINE);
+}
+
+void pai_link_core_detach(struct pai_link_core *c)
+{
+	lock(c);
+	detach(c);
+	unlock(c);
 }
 
 static int watch_transport(struct pai_link_core *c)
@@ -393,20 +428,20 @@ static int watch_transport(struct pai_link_core *c)
 		   : -ENOMEM;
 }
 
-int pai_link_core_attach(struct pai_link_core *c, const struct pai_link_transport *take,
-    uint64_t received, const struct pai_buf *first, struct pai_view rest)
+static int attach(struct pai_link_core *c, const struct pai_link_transport *take, uint64_t received,
+    const struct pai_buf *first, struct pai_view rest)
 {
 	int r;
 
-	pai_link_core_detach(c);
+	detach(c);
 	c->t = *take;
 	if (c->broken) {
-		pai_link_core_detach(c);
+		detach(c);
 		return -EPROTO;
 	}
 	r = pai_link_queue_rewind(&c->queue, received);
 	if (r < 0) {
-		pai_link_core_detach(c);
+		detach(c);
 		pai_link_core_break(c, "the peer has received what was never sent");
 		return r;
 	}
@@ -414,12 +449,26 @@ int pai_link_core_attach(struct pai_link_core *c, const struct pai_link_transpor
 	r = r < 0 || !first ? r : pai_buf_add(&c->control, first->data, first->len);
 	r = r ? r : pai_buf_add(&c->in, rest.data, rest.len);
 	if (r < 0) {
-		pai_link_core_detach(c);
+		detach(c);
 		return -ENOMEM;
 	}
+	pai_link_core_push(c); /* before anybody else's: `first` is */
 	c->heard = true;
-	take_all(c);
 	return 0;
+}
+
+int pai_link_core_attach(struct pai_link_core *c, const struct pai_link_transport *take,
+    uint64_t received, const struct pai_buf *first, struct pai_view rest)
+{
+	int r;
+
+	lock(c);
+	r = attach(c, take, received, first, rest);
+	unlock(c);
+	if (r == 0) {
+		take_all(c);
+	}
+	return r;
 }
 
 bool pai_link_core_attached(const struct pai_link_core *c)
@@ -437,6 +486,7 @@ bool pai_link_core_tick(struct pai_link_core *c)
 	bool heard = c->heard;
 	int r = 0;
 
+	lock(c);
 	if (heard && !c->spoke) {
 		r = put_ack(c);
 	} else if (!heard && c->is_daemon) {
@@ -449,6 +499,7 @@ bool pai_link_core_tick(struct pai_link_core *c)
 	c->spoke = false;
 	/* What is full of questions that nobody takes needs no more. */
 	pai_link_core_flush(c, r == -EMSGSIZE ? 0 : r);
+	unlock(c);
 	return heard;
 }
 
@@ -459,12 +510,15 @@ void pai_link_core_free(struct pai_link_core *c)
 	if (!c) {
 		return;
 	}
+	lock(c);
 	pai_link_channels_free(c);
 	close_transport(c);
+	unlock(c);
 	pai_loop_timer_free(c->doom);
 	pai_buf_fini(&c->in);
 	pai_buf_fini(&c->control);
 	pai_link_queue_fini(&c->queue);
+	(void)pthread_mutex_destroy(&c->lock);
 	free(c);
 }
 
@@ -483,6 +537,7 @@ struct pai_link_core *pai_link_core_new(
 	c->t = (struct pai_link_transport){.in = -1, .out = -1, .control = -1};
 	c->in.max = IN_BYTES;
 	c->control.max = CONTROL_MAX;
+	(void)pthread_mutex_init(&c->lock, NULL);
 	pai_link_queue_init(&c->queue);
 	TAILQ_INIT(&c->stalled);
 	c->doom = pai_loop_timer_new(loop, PAI_NO_DEADLINE, on_doom, c, PAI_ERR_IGNORED());

@@ -1,10 +1,11 @@
 /*
  * link_core: what the two ends of a link share (wire/PROTOCOL.md, "The link"): the transport of the
- * moment, counted frames, and the channels, each spliced to a stream socket. Everything, events
- * included, happens on the loop's thread.
+ * moment, counted frames, and the channels, each spliced to a stream socket or served by a user.
+ * Everything, events included, happens on the loop's thread, save what such a user sends.
  *
  *   link_core.c     the transport: bytes and frames in and out
  *   link_channel.c  the channels
+ *   link_direct.c   those whose user is called (link_channel.h)
  *   link_queue.c    what was sent and is not acknowledged
  *   link.c          the daemon's end: opens transports, asks for channels
  *   link_end.c      the worker's end: takes transports, answers
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 
 #include "providers/base/loop.h"
+#include "providers/helper/link_channel.h"
 #include "providers/helper/link_queue.h"
 #include "providers/wire/link_msg.h"
 
@@ -29,10 +31,11 @@ struct pai_link_core_events {
 	 * its socket, the callee's; else it is over. */
 	void (*opened)(void *arg, uint32_t id, int fd, const struct pai_err *why);
 	/* --- the worker's end --- */
-	/* Answered by pai_link_core_answer(), now or later. */
-	void (*opening)(void *arg, uint32_t id, const struct pai_ch_open *open);
+	/* Answered by pai_link_core_answer(), later; or by the error that is returned. */
+	int (*opening)(void *arg, uint32_t id, const struct pai_ch_open *open, struct pai_err *err);
 	/* It is not wanted any more; the answer is still due. */
 	void (*unwanted)(void *arg, uint32_t id);
+	/* (The three above may call nothing of the core.) */
 	/* --- both; they come from the loop, not from within a call, and may free the core --- */
 	/* The transport has ended. */
 	void (*detached)(void *arg, const struct pai_err *why);
@@ -83,9 +86,15 @@ int pai_link_core_open(
     struct pai_link_core *c, struct pai_ch_open *open, uint32_t *ret_id) PAI_WARN_UNUSED;
 /* Before `opened`: it will not be wanted. */
 void pai_link_core_close(struct pai_link_core *c, uint32_t id);
-/* take_fd: a stream socket; or -1 and why. A channel that is over meanwhile is fine. */
+/* Takes what it leads to; neither socket nor user: why not. A channel that is over meanwhile is
+ * fine. */
 void pai_link_core_answer(
-    struct pai_link_core *c, uint32_t id, int take_fd, const struct pai_err *why);
+    struct pai_link_core *c, uint32_t id, struct pai_link_opened *take, const struct pai_err *why);
+/* The open channel whose socket's other end has that cookie is the user's from now on, without that
+ * socket: what was given to it is still read, and what was written has been sent. NULL: there is
+ * none, or more is under way than can be sent now. */
+struct pai_channel *pai_link_core_take_over(
+    struct pai_link_core *c, uint64_t cookie, const struct pai_channel_user *user, void *arg);
 /* The daemon's farewell: what users have written is sent, every channel is closed, BYE follows; the
  * worker ends the transport when it has read that: `detached`. (A transport that is closed at once
  * may lose what is under way.) */

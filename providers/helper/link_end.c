@@ -55,7 +55,7 @@ struct opening {
 	char sandbox[PAI_LINK_SANDBOX_MAX + 1];
 	uint64_t deadline_ms;
 	/* the answer */
-	int fd;
+	struct pai_link_opened opened;
 	struct pai_err err;
 };
 LIST_HEAD(opening_list, opening);
@@ -198,7 +198,7 @@ static void on_over(void *arg, const struct pai_err *why)
 
 static void opening_free(struct opening *o)
 {
-	pai_auto_fd_p(&o->fd);
+	pai_link_opened_drop(&o->opened);
 	pai_cancel_unref(o->cancel);
 	end_drop(o->end);
 	free(o);
@@ -211,7 +211,7 @@ static void opening_answer(void *arg)
 
 	if (o->link) {
 		LIST_REMOVE(o, at);
-		pai_link_core_answer(o->link->core, o->id, PAI_TAKE_FD(o->fd), &o->err);
+		pai_link_core_answer(o->link->core, o->id, &o->opened, &o->err);
 	}
 	opening_free(o);
 }
@@ -222,10 +222,10 @@ static void opening_work(void *arg)
 	struct opening *o = arg;
 	const struct pai_link_end_config *c = &o->end->config;
 	const struct pai_call call = {.deadline_ms = o->deadline_ms, .cancel = o->cancel};
-	int fd = -1;
+	struct pai_link_opened opened = PAI_LINK_OPENED_INIT;
 
-	if (c->open(c->arg, o->kind, o->sandbox, &call, &fd, &o->err) == 0) {
-		o->fd = fd;
+	if (c->open(c->arg, o->kind, o->sandbox, &call, &opened, &o->err) == 0) {
+		o->opened = opened;
 	}
 	while (pai_loop_post(c->loop, opening_answer, o) < 0) {
 		/* Without memory for one node: somebody waits for this answer. */
@@ -233,17 +233,19 @@ static void opening_work(void *arg)
 	}
 }
 
-static void on_opening(void *arg, uint32_t id, const struct pai_ch_open *open)
+static int on_opening(void *arg, uint32_t id, const struct pai_ch_open *open, struct pai_err *err)
 {
 	struct link *l = arg;
 	struct opening *o = calloc(1, sizeof(*o));
-	struct pai_err err = PAI_ERR_INIT;
 	int r = o ? 0 : -ENOMEM;
 
 	if (o) {
 		(void)atomic_fetch_add(&l->end->refs, 1);
-		*o = (struct opening){
-		    .end = l->end, .link = l, .id = id, .kind = open->kind, .fd = -1};
+		*o = (struct opening){.end = l->end,
+		    .link = l,
+		    .id = id,
+		    .kind = open->kind,
+		    .opened = PAI_LINK_OPENED_INIT};
 		memcpy(o->sandbox, open->sandbox, sizeof(o->sandbox));
 		o->deadline_ms =
 		    pai_deadline_in(open->within_ms ? open->within_ms : OPEN_WITHIN_MS);
@@ -251,15 +253,13 @@ static void on_opening(void *arg, uint32_t id, const struct pai_ch_open *open)
 		LIST_INSERT_HEAD(&l->openings, o, at);
 		r = o->cancel ? pai_pool_submit(l->end->config.pool, opening_work, o) : -ENOMEM;
 	}
-	if (r < 0) {
-		(void)pai_err_unavailable(&err, PAI_REASON_BACKEND, NULL, "the helper is %s",
-		    r == -ENOMEM ? "out of memory" : "opening too many channels");
-		if (o) {
-			LIST_REMOVE(o, at);
-			opening_free(o);
-		}
-		pai_link_core_answer(l->core, id, -1, &err);
+	if (r < 0 && o) {
+		LIST_REMOVE(o, at);
+		opening_free(o);
 	}
+	return r < 0 ? pai_err_unavailable(err, PAI_REASON_BACKEND, NULL, "the helper is %s",
+			   r == -ENOMEM ? "out of memory" : "opening too many channels")
+		     : 0;
 }
 
 static void on_unwanted(void *arg, uint32_t id)

@@ -20,10 +20,10 @@ struct pai_link_end_config {
 	struct pai_pool *pool;
 	const char *client;      /* whom it serves: others are refused */
 	const char *incarnation; /* of this worker: 1-255 bytes */
-	/* Connects a channel: *ret_fd is a stream socket, the link's from then on. On a pool
-	 * thread, several at once; cancelled when the channel isn't wanted any more. */
+	/* Connects a channel: *ret, empty before, is the link's from then on. On a pool thread,
+	 * several at once; cancelled when the channel isn't wanted any more. */
 	int (*open)(void *arg, enum pai_channel_kind kind, const char *sandbox,
-	    const struct pai_call *call, int *ret_fd, struct pai_err *err);
+	    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err);
 	void *arg;
 };
 /* NULL without memory. The strings are copied. */

@@ -82,14 +82,14 @@ static int server_of(struct worker *w, struct pai_far_server **ret, struct pai_e
 	return r;
 }
 
-/* On a pool thread. *ret_fd is a stream socket whose other end somebody serves. */
+/* On a pool thread. */
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
 {
 	struct pai_far_server *server = NULL;
 	int r = server_of(arg, &server, err);
 
-	return r < 0 ? r : pai_far_server_open(server, kind, sandbox, call, ret_fd, err);
+	return r < 0 ? r : pai_far_server_open_channel(server, kind, sandbox, call, ret, err);
 }
 
 /* --- relays --- */

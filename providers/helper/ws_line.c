@@ -1,6 +1,6 @@
 /*
  * The calls. Sending happens where the call is made, so that a request costs no change of threads;
- * what the socket doesn't take goes out by the loop. The bytes of a WRITE are sent from the
+ * what the stream doesn't take goes out by the loop. The bytes of a WRITE are sent from the
  * request's own memory, one chunk at a time between the other frames.
  */
 #include "providers/helper/ws_line_private.h"
@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 
@@ -170,15 +171,29 @@ static bool has_unsent_locked(const struct ws_line *l)
 	return l->out_at < l->out.len || l->chunk_of || !TAILQ_EMPTY(&l->sending);
 }
 
-/* What fails is seen by the reading side too. */
+/* As sendmsg(). What fails is seen by the reading side too. */
+static ssize_t send_pieces_locked(struct ws_line *l, struct iovec iov[2], int count)
+{
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+	size_t n;
+
+	if (!l->channel) {
+		return sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+	n = pai_channel_send(l->channel, iov, count);
+	if (n == 0) {
+		errno = EAGAIN;
+	}
+	return n > 0 ? (ssize_t)n : -1;
+}
+
 bool pai_ws_line_send_locked(struct ws_line *l)
 {
 	struct iovec iov[2];
 	int count;
 
-	while (l->fd >= 0 && (count = next_pieces_locked(l, iov)) > 0) {
-		struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)count};
-		ssize_t n = sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while ((l->fd >= 0 || l->channel) && (count = next_pieces_locked(l, iov)) > 0) {
+		ssize_t n = send_pieces_locked(l, iov, count);
 
 		if (n >= 0) {
 			sent_locked(l, (size_t)n);
@@ -191,19 +206,20 @@ bool pai_ws_line_send_locked(struct ws_line *l)
 
 void pai_ws_line_flush_locked(struct ws_line *l, int r)
 {
-	if (l->fd < 0) {
+	if ((l->fd < 0 && !l->channel) || l->broken) {
 		return;
 	}
 	if (r < 0) {
-		(void)shutdown(l->fd, SHUT_RDWR);
+		l->broken = true;
+		pai_ws_line_post(l, pai_ws_line_kick);
 		return;
 	}
 	if (l->out_armed) {
 		return; /* the loop sends */
 	}
-	if (pai_ws_line_send_locked(l)) {
-		l->out_armed = true;
-		pai_ws_line_post(l, pai_ws_line_arm);
+	l->out_armed = pai_ws_line_send_locked(l);
+	if (l->out_armed && l->io) {
+		pai_loop_io_set(l->io, EPOLLIN | EPOLLOUT);
 	}
 }
 

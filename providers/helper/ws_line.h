@@ -3,7 +3,7 @@
  * the frames of wire/ws_msg.h. Never PAI_WS_CAP_INLINE: requests are pipelined, answered in any
  * order, and complete on the one thread of all lines (wire_line.h), pushes too, in the order in
  * which they came. Nothing that the other end says is believed past what was asked; what may not
- * be ends the stream.
+ * be ends the stream. One that is a channel of a link in this process is used without its socket.
  *
  * When a stream ends, one PAI_WS_PUSH_ALL is pushed, and who waits for an answer, or the next
  * request, has another opened. All wait for that: it fails, and they are EIO (the next try is put

@@ -9,6 +9,7 @@
 
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
+#include "providers/helper/link.h"
 #include "providers/wire/exec_msg.h"
 
 #define READ_BYTES (512u << 10)
@@ -54,21 +55,25 @@ void pai_ws_line_post(struct ws_line *l, pai_loop_fn fn)
 static void on_writable(struct ws_line *l)
 {
 	(void)pthread_mutex_lock(&l->lock);
-	if (!pai_ws_line_send_locked(l)) {
-		l->out_armed = false;
+	l->out_armed = pai_ws_line_send_locked(l);
+	if (!l->out_armed && l->io) {
 		pai_loop_io_set(l->io, EPOLLIN);
 	}
 	(void)pthread_mutex_unlock(&l->lock);
 }
 
-void pai_ws_line_arm(void *arg)
+static void close_stream_locked(struct ws_line *l)
 {
-	struct ws_line *l = arg;
+	struct pai_channel *ch = PAI_TAKE(l->channel);
 
-	if (l->io) {
-		pai_loop_io_set(l->io, EPOLLIN | EPOLLOUT);
+	if (ch) {
+		pai_channel_close(ch);
 	}
-	pai_ws_line_drop(l);
+	pai_loop_io_free(PAI_TAKE(l->io));
+	pai_auto_fd_p(&l->fd);
+	l->fd = -1;
+	l->state = WS_LINE_DOWN;
+	l->broken = false;
 }
 
 /* --- the end of a stream, and the next --- */
@@ -178,10 +183,7 @@ static void stream_end(struct ws_line *l, const char *why)
 	bool is_gone = __atomic_load_n(&l->base.gone, __ATOMIC_ACQUIRE);
 
 	(void)pthread_mutex_lock(&l->lock);
-	pai_loop_io_free(PAI_TAKE(l->io));
-	pai_auto_fd_p(&l->fd);
-	l->fd = -1;
-	l->state = WS_LINE_DOWN;
+	close_stream_locked(l);
 	l->out_armed = false;
 	pai_buf_fini(&l->out);
 	l->out.max = PAI_WS_LINE_OUT_MAX;
@@ -343,8 +345,10 @@ static int take_push(struct ws_line *l, const struct pai_frame *f)
 	return r;
 }
 
-static int take_frame(struct ws_line *l, const struct pai_frame *f)
+static int take_frame(void *arg, const struct pai_frame *f)
 {
+	struct ws_line *l = arg;
+
 	switch (f->type) {
 	case PAI_MSG_WS_REPLY:
 		return take_reply(l, f);
@@ -369,25 +373,19 @@ static bool is_quiet(struct ws_line *l)
 	return is_quiet;
 }
 
-static int take_all(struct ws_line *l)
+static void take_bytes(struct ws_line *l, struct pai_view bytes)
 {
-	struct pai_frame f;
-	size_t at = 0;
-	int r;
-
-	while ((r = pai_frame_next(&l->in, &at, &f)) == 1) {
-		r = take_frame(l, &f);
-		if (r < 0) {
-			return r;
-		}
-	}
-	pai_buf_consume(&l->in, at);
-	if (l->in.len == 0 && is_quiet(l)) {
+	l->heard = true;
+	if (pai_frame_feed(&l->in, bytes, take_frame, l) < 0) {
+		stream_end(l, "the helper broke the protocol");
+	} else if (l->in.len == 0 && is_quiet(l)) {
 		pai_buf_fini(&l->in); /* a thousand quiet lines hold none */
 		l->in.max = IN_MAX;
 	}
-	return r;
 }
+
+/* The loop's own: all that is read is taken or kept before it is used again. */
+static char read_buffer[READ_BYTES];
 
 static void on_stream(void *arg, uint32_t events)
 {
@@ -400,11 +398,7 @@ static void on_stream(void *arg, uint32_t events)
 	if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
 		return;
 	}
-	if (pai_buf_reserve(&l->in, READ_BYTES) < 0) {
-		stream_end(l, "no memory");
-		return;
-	}
-	n = recv(l->fd, l->in.data + l->in.len, READ_BYTES, MSG_DONTWAIT);
+	n = recv(l->fd, read_buffer, sizeof(read_buffer), MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 		return;
 	}
@@ -412,12 +406,32 @@ static void on_stream(void *arg, uint32_t events)
 		stream_end(l, n < 0 ? pai_errno_name(errno) : NULL);
 		return;
 	}
-	l->in.len += (size_t)n;
-	l->heard = true;
-	if (take_all(l) < 0) {
-		stream_end(l, "the helper broke the protocol");
-	}
+	take_bytes(l, (struct pai_view){read_buffer, (size_t)n});
 }
+
+/* --- of a channel --- */
+
+static size_t on_bytes(void *arg, struct pai_view bytes)
+{
+	take_bytes(arg, bytes);
+	return bytes.len; /* what was asked for is what comes */
+}
+
+static void on_channel_writable(void *arg)
+{
+	on_writable(arg);
+}
+
+static void on_ended(void *arg)
+{
+	stream_end(arg, NULL);
+}
+
+static const struct pai_channel_user channel_user = {
+    .bytes = on_bytes,
+    .writable = on_channel_writable,
+    .ended = on_ended,
+};
 
 /* --- ticks --- */
 
@@ -502,8 +516,19 @@ static int make_parts(struct ws_line *l)
 	if (!l->retry) {
 		l->retry = pai_loop_timer_new(l->loop, PAI_NO_DEADLINE, on_retry, l, err);
 	}
-	l->io = pai_loop_io_new(l->loop, l->opened_fd, EPOLLIN, on_stream, l, err);
-	return l->tick && l->retry && l->io ? 0 : -ENOMEM;
+	if (!l->tick || !l->retry) {
+		return -ENOMEM;
+	}
+	/* Nothing has been asked yet, so that nothing is on its way. */
+	(void)pthread_mutex_lock(&l->lock);
+	l->channel = pai_link_take_over(l->opened_fd, &channel_user, l);
+	if (l->channel) {
+		(void)close(PAI_TAKE_FD(l->opened_fd));
+	} else {
+		l->io = pai_loop_io_new(l->loop, l->opened_fd, EPOLLIN, on_stream, l, err);
+	}
+	(void)pthread_mutex_unlock(&l->lock);
+	return l->channel || l->io ? 0 : -ENOMEM;
 }
 
 static void attach(struct ws_line *l)
@@ -554,7 +579,6 @@ void pai_ws_line_opened(void *arg)
 			stream_end(l, NULL); /* revoked meanwhile */
 		}
 	} else {
-		pai_loop_io_free(PAI_TAKE(l->io));
 		pai_auto_fd_p(&l->opened_fd);
 		l->opened_fd = -1;
 		opening_failed(l);
@@ -566,11 +590,15 @@ void pai_ws_line_kick(void *arg)
 {
 	struct ws_line *l = arg;
 	struct ws_entry_queue ended = TAILQ_HEAD_INITIALIZER(ended);
+	bool is_broken;
 
 	(void)pthread_mutex_lock(&l->lock);
 	l->kicked = false;
+	is_broken = l->broken;
 	(void)pthread_mutex_unlock(&l->lock);
-	if (l->io && __atomic_load_n(&l->base.gone, __ATOMIC_ACQUIRE)) {
+	if (is_broken && l->state == WS_LINE_UP) {
+		stream_end(l, "it can't carry what was to be sent");
+	} else if (l->state == WS_LINE_UP && __atomic_load_n(&l->base.gone, __ATOMIC_ACQUIRE)) {
 		stream_end(l, NULL);
 	} else if (__atomic_load_n(&l->base.gone, __ATOMIC_ACQUIRE)) {
 		(void)pthread_mutex_lock(&l->lock);
@@ -587,13 +615,10 @@ void pai_ws_line_detach(void *arg)
 {
 	struct ws_line *l = arg;
 
-	pai_loop_io_free(PAI_TAKE(l->io));
 	pai_loop_timer_free(PAI_TAKE(l->tick));
 	pai_loop_timer_free(PAI_TAKE(l->retry));
 	(void)pthread_mutex_lock(&l->lock);
-	pai_auto_fd_p(&l->fd);
-	l->fd = -1;
-	l->state = WS_LINE_DOWN;
+	close_stream_locked(l);
 	(void)pthread_mutex_unlock(&l->lock);
 	pai_ws_line_drop(l); /* the loop's own */
 	pai_ws_line_drop(l);

@@ -8,7 +8,7 @@
  * States, changed on the loop's thread alone (and by pai_ws_line_new() before it knows the line)
  *   DOWN     no stream; one is opened when something waits, not before `not_before_ms`
  *   OPENING  a job of the pool is at it
- *   UP       `fd` is attached to the loop
+ *   UP       `fd` is attached to the loop; or what was one is a channel, of which the loop tells
  *
  * Invariants
  *   `lock` guards what is marked; it is never held across a completion or a push
@@ -25,6 +25,7 @@
 
 #include "providers/base/loop.h"
 #include "providers/base/pool.h"
+#include "providers/helper/link_channel.h"
 #include "providers/helper/ws_line.h"
 #include "providers/wire/ws_msg.h"
 
@@ -76,9 +77,12 @@ struct ws_line {
 	/* lock */
 	enum ws_line_state state;
 	int fd;
-	uint32_t stream; /* of the present or last one */
+	struct pai_channel *channel; /* instead of `fd`, when it was a link's */
+	struct pai_loop_io *io;      /* of `fd` */
+	uint32_t stream;             /* of the present or last one */
 	bool revoked, out_armed, listening, kicked;
-	bool moved; /* data of a READ or WRITE, since the last tick */
+	bool moved;  /* data of a READ or WRITE, since the last tick */
+	bool broken; /* the stream can't carry what was put */
 	uint32_t next_id;
 	struct ws_entry_list entries[WS_LINE_BUCKETS];
 	struct ws_entry_queue waiting, sending;
@@ -90,7 +94,6 @@ struct ws_line {
 	size_t chunk_header_at, chunk_left;
 	struct ws_slots slots;
 	/* loop thread */
-	struct pai_loop_io *io;
 	struct pai_loop_timer *tick, *retry;
 	bool opening;       /* a job is at it */
 	bool heard, worked; /* since the last tick; on this stream */
@@ -113,9 +116,9 @@ void pai_ws_line_complete_all(struct ws_entry_queue *failed);
 /* What gives something back succeeds whatever has become of the rest. */
 bool pai_ws_line_gives_back(enum pai_ws_op op);
 bool pai_ws_line_waits_for_lock(const struct pai_ws_req *req);
-/* Whether something is left that the socket doesn't take now. */
+/* Whether something is left that the stream doesn't take now. */
 bool pai_ws_line_send_locked(struct ws_line *l);
-/* Sends what was put, now or by the loop; `r` < 0: the stream can't carry it and is shut. */
+/* Sends what was put, now or by the loop; `r` < 0: the stream can't carry it and ends. */
 void pai_ws_line_flush_locked(struct ws_line *l, int r);
 /* A file that nobody will use. */
 void pai_ws_line_release_locked(struct ws_line *l, uint64_t theirs);
@@ -129,7 +132,6 @@ int pai_ws_line_add_handle_locked(struct ws_line *l, uint64_t theirs, uint64_t *
 
 void pai_ws_line_opened(void *line); /* a job has ended: opened_fd, or open_err; drops its memory */
 void pai_ws_line_kick(void *line);   /* something waits, or the end; drops memory */
-void pai_ws_line_arm(void *line);    /* there is something to send; drops memory */
 void pai_ws_line_listen(void *line); /* something is awaited; drops memory */
 void pai_ws_line_detach(void *line); /* after `closing`; drops the loop's memory */
 void pai_ws_line_drop(struct ws_line *l);

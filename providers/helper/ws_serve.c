@@ -1,14 +1,7 @@
 /*
- * The loop of one stream. `lock` guards everything that a completion or a push touches: those come
- * from any thread, put their frame and try to send it; what the socket doesn't take goes out from
- * the loop's thread.
- *
- *   out       whole frames that aren't data, in order
- *   sending   READs whose bytes are ready; one chunk of one of them at a time goes between the
- *             frames of `out`, so that a small reply waits for one chunk at most
- *   jobs      every request that has not been answered, by id
+ * The stream, and the loop of one that is a socket.
  */
-#include "providers/helper/ws_serve.h"
+#include "providers/helper/ws_serve_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,62 +19,18 @@
 #include "providers/wire/exec_msg.h"
 #include "providers/wire/ws_msg.h"
 
-#define READ_BYTES (512u << 10)
-#define IN_MAX (PAI_FRAME_MAX + PAI_FRAME_HEADER + READ_BYTES)
+#define IN_MAX (PAI_FRAME_MAX + PAI_FRAME_HEADER + WS_SERVE_READ_BYTES)
 #define OUT_MAX (128u << 20)
-#define OUT_STOP (8u << 20)   /* past it no request is read */
 #define PUSHES_MAX (4u << 20) /* past it pushes become one */
 #define HELLO_MS 90000        /* past what a line takes to come back without a loss */
-#define BUCKETS 1024u
-#define COMPARE_AT_ONCE 64u /* more names are compared on the pool */
+#define COMPARE_AT_ONCE 64u   /* more names are compared on the pool */
 #define SOCKET_BYTES (1 << 20)
-
-struct stream;
-struct job {
-	struct pai_ws_request in; /* first: a completion finds the job by its request */
-	struct stream *s;
-	uint32_t id;
-	LIST_ENTRY(job) at;
-	TAILQ_ENTRY(job) to_send;
-	char *data;  /* of a READ or WRITE */
-	size_t done; /* of its bytes: come, or sent */
-	bool submitted;
-	bool held, ended; /* somebody uses it without the lock; then it was to be freed */
-};
-LIST_HEAD(job_list, job);
-TAILQ_HEAD(job_queue, job);
-
-struct stream {
-	int fd, wake_fd;
-	pthread_t thread;
-	struct pai_ws *ws;
-	struct pai_pool *pool; /* borrowed */
-	pthread_mutex_t lock;
-	pthread_cond_t idle;
-	/* lock */
-	struct job_list jobs[BUCKETS];
-	size_t job_count, data_bytes;
-	struct job_queue sending;
-	struct pai_buf out;
-	size_t out_at;
-	/* The chunk that is going out: its header and what is left of it. */
-	struct job *chunk_of;
-	char chunk_header[PAI_FRAME_HEADER];
-	size_t chunk_header_at, chunk_left;
-	bool failed;              /* the stream can't go on */
-	bool pushes_lost;         /* since the last PUSH_ALL was put */
-	struct pai_ws_told *told; /* NULL: barriers compare nothing */
-	/* the thread's own */
-	struct pai_buf in;
-	bool ready; /* changed under the lock */
-	uint64_t hello_by_ms;
-};
 
 /* --- jobs --- */
 
 static struct job_list *bucket(struct stream *s, uint32_t id)
 {
-	return &s->jobs[id % BUCKETS];
+	return &s->jobs[id % WS_SERVE_BUCKETS];
 }
 
 static struct job *find_locked(struct stream *s, uint32_t id)
@@ -127,9 +76,13 @@ static void job_free_locked(struct job *j)
 
 /* --- out --- */
 
+/* A channel is asked for more when more goes; one that has failed is ended by what comes next, were
+ * it a client's asking whether anybody is there. */
 static void wake(struct stream *s)
 {
-	(void)eventfd_write(s->wake_fd, 1);
+	if (s->wake_fd >= 0) {
+		(void)eventfd_write(s->wake_fd, 1);
+	}
 }
 
 static void fail_locked(struct stream *s)
@@ -220,7 +173,7 @@ static void sent_locked(struct stream *s, size_t n)
 		if (s->out_at == s->out.len) {
 			pai_buf_clear(&s->out);
 			s->out_at = 0;
-		} else if (s->out_at >= READ_BYTES) {
+		} else if (s->out_at >= WS_SERVE_READ_BYTES) {
 			pai_buf_consume(&s->out, s->out_at);
 			s->out_at = 0;
 		}
@@ -236,15 +189,30 @@ static void sent_locked(struct stream *s, size_t n)
 	}
 }
 
-/* Whether something is left that the socket doesn't take now. */
-static bool flush_locked(struct stream *s)
+/* As sendmsg(); a channel takes less than all when it takes nothing more. */
+static ssize_t send_locked(struct stream *s, const struct iovec iov[2], int count)
+{
+	struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)count};
+	size_t n;
+
+	if (s->fd >= 0) {
+		return sendmsg(s->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+	n = s->channel ? pai_channel_send(s->channel, iov, count) : 0;
+	if (n == 0) {
+		errno = EAGAIN;
+	}
+	return n > 0 ? (ssize_t)n : -1;
+}
+
+/* Whether something is left that the stream doesn't take now. */
+bool pai_ws_served_flush_locked(struct stream *s)
 {
 	struct iovec iov[2];
 	int count;
 
 	while (!s->failed && (count = next_pieces_locked(s, iov)) > 0) {
-		struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)count};
-		ssize_t n = sendmsg(s->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t n = send_locked(s, iov, count);
 
 		if (n >= 0) {
 			sent_locked(s, (size_t)n);
@@ -257,10 +225,12 @@ static bool flush_locked(struct stream *s)
 	return false;
 }
 
-/* The loop's thread sends once for all that it has done; others at once. */
+/* The loop's thread sends once for all that it does for this stream; others at once. */
 static void flush_from_anywhere_locked(struct stream *s)
 {
-	if (!pthread_equal(pthread_self(), s->thread) && flush_locked(s)) {
+	bool is_batched = pthread_equal(pthread_self(), s->thread) && s->in_batch;
+
+	if (!is_batched && pai_ws_served_flush_locked(s)) {
 		wake(s);
 	}
 }
@@ -320,7 +290,7 @@ static bool compares(struct stream *s, struct job *j)
 	(void)pthread_mutex_lock(&s->lock);
 	is_small = pai_ws_told_count(s->told) <= COMPARE_AT_ONCE;
 	(void)pthread_mutex_unlock(&s->lock);
-	if (is_small || pai_pool_submit(s->pool, compare, j) < 0) {
+	if (is_small || pai_pool_submit(s->config.pool, compare, j) < 0) {
 		compare(j);
 	}
 	return true;
@@ -360,8 +330,9 @@ static void on_push(void *arg, const struct pai_ws_push *push)
 
 /* --- in --- */
 
-static int answer_hello(struct stream *s, const struct pai_ws_serve *c, struct pai_view payload)
+static int answer_hello(struct stream *s, struct pai_view payload)
 {
+	const struct pai_ws_serve *c = &s->config;
 	struct pai_ws_ready ready = {.version = PAI_WS_VERSION};
 	struct pai_ws_config config = {.pool = c->pool};
 	struct pai_err why = PAI_ERR_INIT;
@@ -391,7 +362,7 @@ static int answer_hello(struct stream *s, const struct pai_ws_serve *c, struct p
 	(void)pthread_mutex_lock(&s->lock);
 	s->ready = r == 0;
 	r = pai_ws_put_ready(&s->out, &ready);
-	(void)flush_locked(s);
+	(void)pai_ws_served_flush_locked(s);
 	(void)pthread_mutex_unlock(&s->lock);
 	return s->ready ? r : -ESHUTDOWN;
 }
@@ -485,12 +456,13 @@ static int take_cancel(struct stream *s, const struct pai_frame *f)
 	return 0;
 }
 
-static int take_frame(struct stream *s, const struct pai_ws_serve *c, const struct pai_frame *f)
+int pai_ws_served_take(void *arg, const struct pai_frame *f)
 {
+	struct stream *s = arg;
 	int r = 0;
 
 	if (f->type == PAI_MSG_WS_HELLO) {
-		return s->ready ? -EPROTO : answer_hello(s, c, f->payload);
+		return s->ready ? -EPROTO : answer_hello(s, f->payload);
 	}
 	if (!s->ready) {
 		return -EPROTO;
@@ -515,29 +487,15 @@ static int take_frame(struct stream *s, const struct pai_ws_serve *c, const stru
 }
 
 /* One read and all the frames that it completes. 0, -ECONNRESET at its end, or another errno. */
-static int read_some(struct stream *s, const struct pai_ws_serve *c)
+static int read_some(struct stream *s)
 {
-	struct pai_frame f;
-	size_t at = 0;
-	ssize_t n;
-	int r;
+	ssize_t n = recv(s->fd, s->read_buffer, WS_SERVE_READ_BYTES, MSG_DONTWAIT);
 
-	if (pai_buf_reserve(&s->in, READ_BYTES) < 0) {
-		return -ENOMEM;
-	}
-	n = recv(s->fd, s->in.data + s->in.len, READ_BYTES, MSG_DONTWAIT);
 	if (n <= 0) {
 		return n == 0 ? -ECONNRESET : errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	}
-	s->in.len += (size_t)n;
-	while ((r = pai_frame_next(&s->in, &at, &f)) == 1) {
-		r = take_frame(s, c, &f);
-		if (r < 0) {
-			return r;
-		}
-	}
-	pai_buf_consume(&s->in, at);
-	return r;
+	return pai_frame_feed(
+	    &s->in, (struct pai_view){s->read_buffer, (size_t)n}, pai_ws_served_take, s);
 }
 
 /* --- the loop --- */
@@ -547,7 +505,7 @@ static int poll_ms(const struct stream *s)
 	return s->ready ? -1 : pai_deadline_poll_ms(s->hello_by_ms);
 }
 
-static int serve(struct stream *s, const struct pai_ws_serve *c)
+static int serve(struct stream *s)
 {
 	struct pollfd fds[2] = {{.fd = s->fd}, {.fd = s->wake_fd, .events = POLLIN}};
 	eventfd_t count;
@@ -556,8 +514,8 @@ static int serve(struct stream *s, const struct pai_ws_serve *c)
 
 	while (r == 0) {
 		(void)pthread_mutex_lock(&s->lock);
-		fds[0].events = flush_locked(s) ? POLLOUT : 0;
-		is_full = s->out.len - s->out_at > OUT_STOP;
+		fds[0].events = pai_ws_served_flush_locked(s) ? POLLOUT : 0;
+		is_full = s->out.len - s->out_at > WS_SERVE_OUT_STOP;
 		failed = s->failed;
 		(void)pthread_mutex_unlock(&s->lock);
 		if (failed) {
@@ -574,7 +532,7 @@ static int serve(struct stream *s, const struct pai_ws_serve *c)
 			(void)eventfd_read(s->wake_fd, &count);
 		}
 		if (fds[0].revents & POLLIN) {
-			r = read_some(s, c);
+			r = read_some(s);
 		} else if (fds[0].revents & (POLLHUP | POLLERR)) {
 			r = -ECONNRESET;
 		}
@@ -584,7 +542,7 @@ static int serve(struct stream *s, const struct pai_ws_serve *c)
 
 /* What waits is ended by the revocation, what runs is waited for: each is bounded by what it asks
  * of the file system. */
-static void end_jobs(struct stream *s)
+void pai_ws_served_end(struct stream *s)
 {
 	struct job *j, *next;
 
@@ -598,7 +556,7 @@ static void end_jobs(struct stream *s)
 		job_free_locked(j);
 	}
 	s->chunk_of = NULL;
-	for (size_t i = 0; i < BUCKETS; i++) {
+	for (size_t i = 0; i < WS_SERVE_BUCKETS; i++) {
 		for (j = LIST_FIRST(&s->jobs[i]); j; j = next) {
 			next = LIST_NEXT(j, at);
 			if (!j->submitted) {
@@ -613,7 +571,7 @@ static void end_jobs(struct stream *s)
 	pai_ws_unref(s->ws);
 }
 
-static int stream_init(struct stream *s)
+int pai_ws_served_init(struct stream *s)
 {
 	s->thread = pthread_self();
 	s->hello_by_ms = pai_deadline_in(HELLO_MS);
@@ -622,23 +580,37 @@ static int stream_init(struct stream *s)
 	TAILQ_INIT(&s->sending);
 	s->in.max = IN_MAX;
 	s->out.max = OUT_MAX;
+	s->wake_fd = -1;
+	if (s->fd < 0) {
+		return 0;
+	}
+	s->in_batch = true;
+	s->read_buffer = malloc(WS_SERVE_READ_BYTES);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	(void)setsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
-	return s->wake_fd < 0 ? -errno : 0;
+	return !s->read_buffer ? -ENOMEM : s->wake_fd < 0 ? -errno : 0;
 }
 
-static void stream_free(struct stream *s)
+void pai_ws_served_free(struct stream *s)
 {
-	(void)close(s->fd);
-	if (s->wake_fd >= 0) {
-		(void)close(s->wake_fd);
-	}
+	pai_auto_fd_p(&s->fd);
+	pai_auto_fd_p(&s->wake_fd);
 	pai_ws_told_free(s->told);
+	free(s->read_buffer);
 	pai_buf_fini(&s->in);
 	pai_buf_fini(&s->out);
 	(void)pthread_mutex_destroy(&s->lock);
 	(void)pthread_cond_destroy(&s->idle);
 	free(s);
+}
+
+int pai_ws_served_result(int r, struct pai_err *err)
+{
+	if (r == 0 || r == -ECONNRESET || r == -EPIPE || r == -ESHUTDOWN) {
+		return 0;
+	}
+	return r == -EPROTO ? pai_err_set(err, PAI_E_PROTOCOL, "the client broke the protocol")
+			    : pai_err_errno(err, -r, "a stream of files");
 }
 
 int pai_ws_serve_run(const struct pai_ws_serve *c, struct pai_err *err)
@@ -650,17 +622,13 @@ int pai_ws_serve_run(const struct pai_ws_serve *c, struct pai_err *err)
 		(void)close(c->take_fd);
 		return pai_err_no_memory(err);
 	}
+	s->config = *c;
 	s->fd = c->take_fd;
-	s->pool = c->pool;
-	r = stream_init(s);
+	r = pai_ws_served_init(s);
 	if (r == 0) {
-		r = serve(s, c);
-		end_jobs(s);
+		r = serve(s);
+		pai_ws_served_end(s);
 	}
-	stream_free(s);
-	if (r == -ECONNRESET || r == -EPIPE || r == -ESHUTDOWN) {
-		return 0;
-	}
-	return r == -EPROTO ? pai_err_set(err, PAI_E_PROTOCOL, "the client broke the protocol")
-			    : pai_err_errno(err, -r, "a stream of files");
+	pai_ws_served_free(s);
+	return pai_ws_served_result(r, err);
 }

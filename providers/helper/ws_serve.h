@@ -10,10 +10,11 @@
 #ifndef PAI_HELPER_WS_SERVE_H
 #define PAI_HELPER_WS_SERVE_H
 
+#include "providers/helper/link_channel.h"
 #include "providers/workspace/workspace.h"
 
 struct pai_ws_serve {
-	int take_fd; /* a stream socket */
+	int take_fd; /* a stream socket; a channel has none */
 	/* Makes the server once the client has said what it wants: config has on_push, push_arg and
 	 * raw_ids; the pool is the one below. Its error is told to the client. */
 	int (*open)(void *arg, const struct pai_ws_config *config, struct pai_ws **ret,
@@ -24,5 +25,14 @@ struct pai_ws_serve {
 /* Returns when the stream has ended, and its server with it: 0 when the client closed it, PROTOCOL
  * when it broke the rules. Any thread; one for each stream. */
 int pai_ws_serve_run(const struct pai_ws_serve *s, struct pai_err *err) PAI_WARN_UNUSED;
+
+/*
+ * The same for a channel of a link, as a user of it: the loop's thread is what runs requests, and
+ * what may block in them blocks the link. `ended`, on a thread of its own, is the last of it, with
+ * what pai_ws_serve_run() would have answered.
+ */
+int pai_ws_serve_channel(const struct pai_ws_serve *s,
+    void (*ended)(void *arg, const struct pai_err *why), struct pai_link_opened *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
 
 #endif

@@ -91,3 +91,63 @@ int pai_frame_next(const struct pai_buf *in, size_t *at, struct pai_frame *ret)
 	*at += PAI_FRAME_HEADER + payload_len;
 	return 1;
 }
+
+/* How many bytes of its first frame have yet to come, as far as is known; or -EPROTO. */
+static ssize_t missing(const struct pai_buf *rest)
+{
+	struct pai_frame f;
+	size_t len;
+	int r = pai_frame_peek(rest, 0, &f, &len);
+
+	if (r == 0) {
+		return (ssize_t)(PAI_FRAME_HEADER - rest->len);
+	}
+	return r < 0 ? r : (ssize_t)(PAI_FRAME_HEADER + len - rest->len);
+}
+
+/* Moves what the frame that has begun lacks; hands it on when it is whole. */
+static int feed_rest(struct pai_buf *rest, struct pai_view *bytes,
+    int (*take)(void *arg, const struct pai_frame *f), void *arg)
+{
+	ssize_t lacks = missing(rest);
+	size_t n = lacks > 0 && (size_t)lacks < bytes->len ? (size_t)lacks : bytes->len;
+	struct pai_frame f;
+	size_t at = 0;
+	int r = lacks < 0 ? (int)lacks : pai_buf_reserve(rest, (size_t)lacks);
+
+	r = r < 0 ? r : pai_buf_add(rest, bytes->data, n);
+	r = r < 0 ? r : pai_frame_next(rest, &at, &f);
+	if (r == 1) {
+		r = take(arg, &f);
+		pai_buf_clear(rest);
+	}
+	bytes->data += n;
+	bytes->len -= n;
+	return r;
+}
+
+int pai_frame_feed(struct pai_buf *rest, struct pai_view bytes,
+    int (*take)(void *arg, const struct pai_frame *f), void *arg)
+{
+	int r = 0;
+
+	while (bytes.len > 0 && r >= 0) {
+		const struct pai_buf there = {
+		    .data = (char *)(uintptr_t)bytes.data, .len = bytes.len, .max = bytes.len};
+		struct pai_frame f;
+		size_t at = 0;
+
+		if (rest->len > 0) {
+			r = feed_rest(rest, &bytes, take, arg);
+			continue;
+		}
+		r = pai_frame_next(&there, &at, &f);
+		if (r == 0) {
+			return pai_buf_add(rest, bytes.data, bytes.len);
+		}
+		r = r == 1 ? take(arg, &f) : r;
+		bytes.data += at;
+		bytes.len -= at;
+	}
+	return r < 0 ? r : 0;
+}

@@ -40,6 +40,13 @@ int pai_frame_next(const struct pai_buf *in, size_t *at, struct pai_frame *ret) 
  */
 int pai_frame_peek(const struct pai_buf *in, size_t at, struct pai_frame *ret,
     size_t *payload_len) PAI_WARN_UNUSED;
+/*
+ * Takes a stream's next bytes: every frame that is whole now goes to `take`, from where it lies, in
+ * order; the beginning of another is kept in `rest`, which is empty at first and never holds more
+ * than one. 0, -EPROTO, -ENOMEM, -EMSGSIZE (of `rest`), or the first of take's that was negative.
+ */
+int pai_frame_feed(struct pai_buf *rest, struct pai_view bytes,
+    int (*take)(void *arg, const struct pai_frame *f), void *arg) PAI_WARN_UNUSED;
 /* The header alone, for a payload that lies elsewhere. payload_len has been checked. */
 void pai_frame_header(char out[PAI_FRAME_HEADER], uint8_t type, uint32_t id, size_t payload_len);
 

@@ -178,7 +178,7 @@ static int relay(int take_fd)
 }
 
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
 {
 	struct service *s = calloc(1, sizeof(*s));
 	pthread_t thread;
@@ -197,7 +197,7 @@ static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandb
 		return pai_err_sys(err, "thread");
 	}
 	(void)pthread_detach(thread);
-	*ret_fd = fds[0];
+	ret->fd = fds[0];
 	return 0;
 }
 

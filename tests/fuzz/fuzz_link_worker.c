@@ -25,7 +25,7 @@ struct game {
 };
 
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
 {
 	int fds[2];
 
@@ -40,7 +40,7 @@ static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandb
 	}
 	(void)!send(fds[1], "hello", 5, MSG_NOSIGNAL);
 	(void)close(fds[1]);
-	*ret_fd = fds[0];
+	ret->fd = fds[0];
 	return 0;
 }
 

@@ -570,7 +570,7 @@ static void *down(void *arg)
 }
 
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
 {
 	struct helper *h = arg;
 	struct channel *c = calloc(1, sizeof(*c));
@@ -603,7 +603,7 @@ static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandb
 	if (pthread_create(&thread, NULL, down, c) == 0) {
 		(void)pthread_detach(thread);
 	}
-	*ret_fd = fds[1];
+	ret->fd = fds[1];
 	return 0;
 }
 

@@ -7,23 +7,27 @@ PAI_LOCAL_OPTS=workspace=helper
 begin switches
 [ "$PAI_ON" = paifs ] || { skip switches "only our own threads are known"; exit 0; }
 start || { not_ok switches "no mount"; exit 1; }
-timeout 50 python3 - "$daemon_pid" "$BOX" <<'END' || failed=1
+worker=$(pgrep -f "^$PAI_TMP/.*pai-helper.* serve" | while read -r pid; do
+	[ "$(cat "/proc/$pid/comm")" != pai-worker ] || echo "$pid"
+done)
+timeout 50 python3 - "$BOX" "$daemon_pid" $worker <<'END' || failed=1
 import os
 import sys
 
 N = 400
-daemon, box = int(sys.argv[1]), sys.argv[2]
+box, processes = sys.argv[1], sys.argv[2:]
 bad = 0
 
 
 def switches():
     """Voluntary ones so far, by the threads' names."""
     found = {}
-    for task in os.listdir(f"/proc/{daemon}/task"):
-        with open(f"/proc/{daemon}/task/{task}/status", encoding="ascii") as f:
-            fields = dict(line.split(":", 1) for line in f)
-        name = fields["Name"].strip()
-        found[name] = found.get(name, 0) + int(fields["voluntary_ctxt_switches"])
+    for process in processes:
+        for task in os.listdir(f"/proc/{process}/task"):
+            with open(f"/proc/{process}/task/{task}/status", encoding="ascii") as f:
+                fields = dict(line.split(":", 1) for line in f)
+            name = fields["Name"].strip()
+            found[name] = found.get(name, 0) + int(fields["voluntary_ctxt_switches"])
     return found
 
 
@@ -48,7 +52,11 @@ for i in range(N):
     with open(f"{box}/d/{i}", "w", encoding="ascii") as out:
         out.write("words")
 os.stat("d/0")
-check("stat-wakes-those-on-its-way", lambda i: os.stat(f"d/{i}"), {"fuse": 1.2, "pai-exec-line": 1.2})
+ON_ITS_WAY = {"fuse": 1.2, "pai-exec-line": 1.2, "pai-worker": 1.2}
+check("stat-wakes-those-on-its-way", lambda i: os.stat(f"d/{i}"), ON_ITS_WAY)
+if os.environ.get("PAI_OVER") == "ssh" and len(processes) != 2:
+    bad = 1
+    print(f"not ok worker: {processes}")
 sys.exit(bad)
 END
 cd /

@@ -17,6 +17,7 @@
 #include "providers/base/pool.h"
 #include "providers/helper/link.h"
 #include "providers/helper/link_end.h"
+#include "providers/helper/wire_line.h"
 
 #define THREADS 4
 #define ROUNDS 6
@@ -58,8 +59,83 @@ static void *echo(void *arg)
 	return NULL;
 }
 
+/* An echo that is called: what can't be sent is kept, and credited when it is sent. */
+struct caller {
+	pthread_mutex_t lock;
+	struct pai_channel *ch;
+	struct pai_buf kept;
+};
+
+static size_t send_kept_locked(struct caller *c)
+{
+	const struct iovec iov = {c->kept.data, c->kept.len};
+	size_t n = c->kept.len > 0 ? pai_channel_send(c->ch, &iov, 1) : 0;
+
+	pai_buf_consume(&c->kept, n);
+	return n;
+}
+
+static void caller_begun(void *arg, struct pai_channel *ch)
+{
+	((struct caller *)arg)->ch = ch;
+}
+
+static size_t caller_bytes(void *arg, struct pai_view bytes)
+{
+	struct caller *c = arg;
+	size_t n;
+
+	(void)pthread_mutex_lock(&c->lock);
+	if (pai_buf_add(&c->kept, bytes.data, bytes.len) < 0) {
+		die("more than a window has come");
+	}
+	n = send_kept_locked(c);
+	(void)pthread_mutex_unlock(&c->lock);
+	return n;
+}
+
+static void caller_writable(void *arg)
+{
+	struct caller *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	pai_channel_credit(c->ch, send_kept_locked(c));
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void caller_ended(void *arg)
+{
+	struct caller *c = arg;
+
+	if (c->ch) {
+		pai_channel_close(c->ch);
+	}
+	pai_buf_fini(&c->kept);
+	(void)pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static const struct pai_channel_user caller_user = {
+    .begun = caller_begun,
+    .bytes = caller_bytes,
+    .writable = caller_writable,
+    .ended = caller_ended,
+};
+
+static struct pai_link_opened new_caller(void)
+{
+	struct caller *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		die("memory");
+	}
+	(void)pthread_mutex_init(&c->lock, NULL);
+	c->kept.max = 1u << 20; /* the window */
+	return (struct pai_link_opened){.fd = -1, .user = &caller_user, .arg = c};
+}
+
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
 {
 	pthread_t thread;
 	int fds[2];
@@ -76,12 +152,16 @@ static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandb
 			return r;
 		}
 	}
+	if (strcmp(sandbox, "called") == 0) {
+		*ret = new_caller();
+		return 0;
+	}
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0 ||
 	    pthread_create(&thread, NULL, echo, (void *)(intptr_t)fds[1]) != 0) {
 		die("no channel");
 	}
 	(void)pthread_detach(thread);
-	*ret_fd = fds[0];
+	ret->fd = fds[0];
 	return 0;
 }
 
@@ -196,9 +276,141 @@ static bool talk(int fd, unsigned seed)
 	return true;
 }
 
+/* The same without a socket: this thread speaks, the loop's hears. */
+struct called {
+	int fd;
+	unsigned seed;
+	struct pai_channel *ch; /* loop thread to begin and to end */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* lock */
+	size_t sent, got;
+	bool begun, is_full, ended, closed;
+};
+
+static size_t called_bytes(void *arg, struct pai_view bytes)
+{
+	struct called *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	for (size_t i = 0; i < bytes.len; i++) {
+		if (bytes.data[i] != (char)((c->got + i) * 7 + c->seed)) {
+			die("an echo is not what was said");
+		}
+	}
+	c->got += bytes.len;
+	(void)pthread_cond_signal(&c->changed);
+	(void)pthread_mutex_unlock(&c->lock);
+	return bytes.len;
+}
+
+static void called_writable(void *arg)
+{
+	struct called *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	c->is_full = false;
+	(void)pthread_cond_signal(&c->changed);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void called_ended(void *arg)
+{
+	struct called *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	pai_channel_close(c->ch);
+	c->ended = true;
+	(void)pthread_cond_signal(&c->changed);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static const struct pai_channel_user called_user = {
+    .bytes = called_bytes,
+    .writable = called_writable,
+    .ended = called_ended,
+};
+
+static void called_begin(void *arg)
+{
+	struct called *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	c->ch = pai_link_take_over(c->fd, &called_user, c);
+	c->begun = true;
+	c->ended = !c->ch; /* its link has ended */
+	(void)pthread_cond_signal(&c->changed);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void called_close(void *arg)
+{
+	struct called *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	if (!c->ended) {
+		pai_channel_close(c->ch);
+	}
+	c->closed = true;
+	(void)pthread_cond_signal(&c->changed);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void post_called(struct called *c, pai_loop_fn fn, const bool *done)
+{
+	(void)pthread_mutex_lock(&c->lock);
+	if (pai_loop_post(pai_wire_loop(PAI_ERR_IGNORED()), fn, c) < 0) {
+		die("post");
+	}
+	while (!*done) {
+		(void)pthread_cond_wait(&c->changed, &c->lock);
+	}
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void speak_locked(struct called *c)
+{
+	char out[4096];
+	size_t len = ECHO_BYTES - c->sent < sizeof(out) ? ECHO_BYTES - c->sent : sizeof(out);
+	size_t n;
+
+	for (size_t i = 0; i < len; i++) {
+		out[i] = (char)((c->sent + i) * 7 + c->seed);
+	}
+	n = pai_channel_send(c->ch, &(const struct iovec){out, len}, 1);
+	c->is_full = n < len;
+	c->sent += n;
+}
+
+static bool talk_without(int fd, unsigned seed)
+{
+	struct called c = {.fd = fd, .seed = seed};
+	bool whole;
+
+	(void)pthread_mutex_init(&c.lock, NULL);
+	(void)pthread_cond_init(&c.changed, NULL);
+	post_called(&c, called_begin, &c.begun);
+	(void)pthread_mutex_lock(&c.lock);
+	while (!c.ended && c.got < ECHO_BYTES) {
+		if (c.sent < ECHO_BYTES && !c.is_full) {
+			speak_locked(&c);
+			(void)pthread_mutex_unlock(&c.lock); /* for the loop's turn */
+			(void)pthread_mutex_lock(&c.lock);
+		} else {
+			(void)pthread_cond_wait(&c.changed, &c.lock);
+		}
+	}
+	whole = c.got == ECHO_BYTES;
+	(void)pthread_mutex_unlock(&c.lock);
+	post_called(&c, called_close, &c.closed);
+	(void)pthread_mutex_destroy(&c.lock);
+	(void)pthread_cond_destroy(&c.changed);
+	return whole;
+}
+
 static void one_channel(struct world *w, unsigned number)
 {
-	static const char *const names[] = {"echo", "slow", "none", "echo", "slow"};
+	static const char *const names[] = {"echo", "slow", "none", "called", "slow"};
 	const char *name = names[number % PAI_COUNT(names)];
 	bool hasty = number % PAI_COUNT(names) == 4;
 	const struct pai_call call = {.deadline_ms = pai_deadline_in(hasty ? 10 : 20000)};
@@ -216,7 +428,7 @@ static void one_channel(struct world *w, unsigned number)
 	}
 	if (number % 7 == 3) {
 		(void)send(fd, "never read", 10, MSG_NOSIGNAL);
-	} else if (talk(fd, number)) {
+	} else if (name[0] == 'c' ? talk_without(fd, number) : talk(fd, number)) {
 		(void)atomic_fetch_add(&w->echoes, 1);
 	} else if (w->quiet) {
 		die("a channel of a living link ended");

@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "providers/base/clock.h"
+#include "providers/helper/wire_line.h"
 
 #define WITHIN_MS 20000
 
@@ -160,6 +162,77 @@ static void *echo(void *arg)
 	return NULL;
 }
 
+/* An echo without a socket: what can't be sent is kept, and credited when it is sent. */
+struct caller {
+	pthread_mutex_t lock;
+	struct pai_channel *ch;
+	struct pai_buf kept;
+};
+
+static size_t send_kept_locked(struct caller *c)
+{
+	const struct iovec iov = {c->kept.data, c->kept.len};
+	size_t n = c->kept.len > 0 ? pai_channel_send(c->ch, &iov, 1) : 0;
+
+	pai_buf_consume(&c->kept, n);
+	return n;
+}
+
+static void caller_begun(void *arg, struct pai_channel *ch)
+{
+	((struct caller *)arg)->ch = ch;
+}
+
+static size_t caller_bytes(void *arg, struct pai_view bytes)
+{
+	struct caller *c = arg;
+	size_t n;
+
+	(void)pthread_mutex_lock(&c->lock);
+	cr_assert_eq(pai_buf_add(&c->kept, bytes.data, bytes.len), 0, "more than a window");
+	n = send_kept_locked(c);
+	(void)pthread_mutex_unlock(&c->lock);
+	return n;
+}
+
+static void caller_writable(void *arg)
+{
+	struct caller *c = arg;
+
+	(void)pthread_mutex_lock(&c->lock);
+	pai_channel_credit(c->ch, send_kept_locked(c));
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void caller_ended(void *arg)
+{
+	struct caller *c = arg;
+
+	if (c->ch) {
+		pai_channel_close(c->ch);
+	}
+	pai_buf_fini(&c->kept);
+	(void)pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static const struct pai_channel_user caller_user = {
+    .begun = caller_begun,
+    .bytes = caller_bytes,
+    .writable = caller_writable,
+    .ended = caller_ended,
+};
+
+static struct pai_link_opened new_caller(void)
+{
+	struct caller *c = calloc(1, sizeof(*c));
+
+	cr_assert(c);
+	(void)pthread_mutex_init(&c->lock, NULL);
+	c->kept.max = 1u << 20; /* the window */
+	return (struct pai_link_opened){.fd = -1, .user = &caller_user, .arg = c};
+}
+
 /* Says so much and ends. */
 static void *talk(void *arg)
 {
@@ -176,7 +249,7 @@ static void *talk(void *arg)
 }
 
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
-    const struct pai_call *call, int *ret_fd, struct pai_err *err)
+    const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
 {
 	void *(*what)(void *) = strcmp(sandbox, "talk") == 0 ? talk : echo;
 	pthread_t thread;
@@ -192,14 +265,18 @@ static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandb
 			   ? -err->errnum
 			   : pai_call_check(call, "hanging", err);
 	}
+	if (strcmp(sandbox, "called") == 0) {
+		*ret = new_caller();
+		return 0;
+	}
 	cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
 	if (strcmp(sandbox, "deaf") == 0) {
-		*ret_fd = fds[0]; /* nobody reads; it stays open until the process ends */
+		ret->fd = fds[0]; /* nobody reads; it stays open until the process ends */
 		return 0;
 	}
 	cr_assert_eq(pthread_create(&thread, NULL, what, (void *)(intptr_t)fds[1]), 0);
 	(void)pthread_detach(thread);
-	*ret_fd = fds[0];
+	ret->fd = fds[0];
 	return 0;
 }
 
@@ -353,25 +430,49 @@ static char pattern(size_t channel, size_t at)
 }
 
 struct talker {
-	int fd;
+	int fd; /* a socket; of one that is called, an eventfd that tells of progress */
+	size_t number, bytes, piece;
+	struct pai_channel *ch; /* loop thread to begin and to end */
+	bool taken;
+	pthread_mutex_t lock;
+	/* lock */
 	size_t sent, got;
+	bool ended;
 };
 
-static void say(struct talker *t, size_t channel, size_t bytes, size_t piece)
+static size_t make_piece(const struct talker *t, char *buffer, size_t room)
+{
+	size_t len = t->bytes - t->sent < t->piece ? t->bytes - t->sent : t->piece;
+
+	len = len < room ? len : room;
+	for (size_t i = 0; i < len; i++) {
+		buffer[i] = pattern(t->number, t->sent + i);
+	}
+	return len;
+}
+
+static void check_piece(struct talker *t, const char *data, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		cr_assert_eq(data[i], pattern(t->number, t->got + i), "channel %zu, byte %zu",
+		    t->number, t->got + i);
+	}
+	t->got += n;
+	cr_assert_leq(t->got, t->bytes);
+}
+
+static void say(struct talker *t)
 {
 	char buffer[65536];
-	size_t len = bytes - t->sent < piece ? bytes - t->sent : piece;
-	ssize_t n;
+	size_t len = make_piece(t, buffer, sizeof(buffer));
+	ssize_t n = send(t->fd, buffer, len, MSG_NOSIGNAL);
 
-	for (size_t i = 0; i < len; i++) {
-		buffer[i] = pattern(channel, t->sent + i);
-	}
-	n = send(t->fd, buffer, len, MSG_NOSIGNAL);
-	cr_assert(n > 0 || (n < 0 && errno == EAGAIN), "channel %zu: %s", channel, strerror(errno));
+	cr_assert(
+	    n > 0 || (n < 0 && errno == EAGAIN), "channel %zu: %s", t->number, strerror(errno));
 	t->sent += n > 0 ? (size_t)n : 0;
 }
 
-static void hear(struct talker *t, size_t channel, size_t bytes)
+static void hear(struct talker *t)
 {
 	char buffer[65536];
 	ssize_t n = recv(t->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
@@ -379,49 +480,168 @@ static void hear(struct talker *t, size_t channel, size_t bytes)
 	if (n < 0 && errno == EAGAIN) {
 		return;
 	}
-	cr_assert_gt(n, 0, "channel %zu ended after %zu bytes", channel, t->got);
-	for (ssize_t i = 0; i < n; i++) {
-		cr_assert_eq(buffer[i], pattern(channel, t->got + (size_t)i),
-		    "channel %zu, byte %zu", channel, t->got + (size_t)i);
+	cr_assert_gt(n, 0, "channel %zu ended after %zu bytes", t->number, t->got);
+	check_piece(t, buffer, (size_t)n);
+}
+
+/* --- those that are called --- */
+
+static void say_on(void *arg)
+{
+	struct talker *t = arg;
+	char buffer[65536];
+	size_t n;
+	size_t len;
+
+	(void)pthread_mutex_lock(&t->lock);
+	do {
+		len = make_piece(t, buffer, sizeof(buffer));
+		n = len > 0 ? pai_channel_send(t->ch, &(const struct iovec){buffer, len}, 1) : 0;
+		t->sent += n;
+	} while (len > 0 && n == len);
+	(void)pthread_mutex_unlock(&t->lock);
+}
+
+static size_t hear_bytes(void *arg, struct pai_view bytes)
+{
+	struct talker *t = arg;
+
+	(void)pthread_mutex_lock(&t->lock);
+	check_piece(t, bytes.data, bytes.len);
+	(void)pthread_mutex_unlock(&t->lock);
+	(void)!write(t->fd, &(uint64_t){1}, sizeof(uint64_t));
+	return bytes.len;
+}
+
+static void hear_end(void *arg)
+{
+	struct talker *t = arg;
+
+	pai_channel_close(t->ch);
+	(void)pthread_mutex_lock(&t->lock);
+	t->ended = true;
+	(void)pthread_mutex_unlock(&t->lock);
+	(void)!write(t->fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static const struct pai_channel_user talker_user = {
+    .bytes = hear_bytes,
+    .writable = say_on,
+    .ended = hear_end,
+};
+
+static void take_over(void *arg)
+{
+	struct talker *t = arg;
+
+	t->ch = pai_link_take_over(t->fd, &talker_user, t);
+	t->taken = t->ch != NULL;
+}
+
+static void let_go(void *arg)
+{
+	struct talker *t = arg;
+
+	if (!t->ended) {
+		pai_channel_close(t->ch);
 	}
-	t->got += (size_t)n;
-	cr_assert_leq(t->got, bytes);
+}
+
+static void on_lines_loop(pai_loop_fn fn, void *arg)
+{
+	struct errand e = {.fn = fn, .arg = arg};
+
+	cr_assert_eq(pai_loop_post(pai_wire_loop(PAI_ERR_IGNORED()), run_errand, &e), 0);
+	while (!atomic_load(&e.done)) {
+		(void)poll(NULL, 0, 1);
+	}
+}
+
+/* --- all of them --- */
+
+static void talker_begin(struct talker *t, struct world *w, bool called)
+{
+	t->fd = world_channel(w, called ? "called" : "echo");
+	(void)pthread_mutex_init(&t->lock, NULL);
+	if (called) {
+		on_lines_loop(take_over, t);
+		cr_assert(t->taken);
+		(void)close(t->fd);
+		t->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		say_on(t);
+	}
+}
+
+static void talker_end(struct talker *t)
+{
+	if (t->taken) {
+		on_lines_loop(let_go, t);
+	}
+	(void)close(t->fd);
+	(void)pthread_mutex_destroy(&t->lock);
+}
+
+static bool is_done(struct talker *t)
+{
+	bool done;
+
+	(void)pthread_mutex_lock(&t->lock);
+	done = t->got == t->bytes;
+	cr_assert(done || !t->ended, "channel %zu ended after %zu bytes", t->number, t->got);
+	(void)pthread_mutex_unlock(&t->lock);
+	return done;
+}
+
+static void talk_on(struct talker *t, short revents)
+{
+	uint64_t count;
+
+	if (t->taken) {
+		(void)!read(t->fd, &count, sizeof(count));
+		return;
+	}
+	if (revents & POLLOUT) {
+		say(t);
+	}
+	if (revents & (POLLIN | POLLHUP)) {
+		hear(t);
+	}
 }
 
 void world_echo(struct world *w, size_t channels, size_t bytes, size_t piece)
 {
-	struct talker talkers[8];
+	static struct talker talkers[8];
 	uint64_t deadline = pai_deadline_in(WITHIN_MS);
 	size_t left = channels;
 
 	for (size_t i = 0; i < channels; i++) {
-		talkers[i] = (struct talker){.fd = world_channel(w, "echo")};
+		talkers[i] = (struct talker){.number = i, .bytes = bytes, .piece = piece};
+		talker_begin(&talkers[i], w, i % 2 == 1);
 	}
 	while (left > 0) {
 		struct pollfd p[8];
 
 		cr_assert(!pai_deadline_passed(deadline), "an echo hangs: %zu/%zu of %zu",
 		    talkers[0].sent, talkers[0].got, bytes);
-		for (size_t i = 0; i < channels; i++) {
-			p[i] = (struct pollfd){
-			    .fd = talkers[i].got < bytes ? talkers[i].fd : -1,
-			    .events = talkers[i].sent < bytes ? POLLIN | POLLOUT : POLLIN,
-			};
-		}
-		(void)poll(p, channels, 100);
+		left = 0;
 		for (size_t i = 0; i < channels; i++) {
 			struct talker *t = &talkers[i];
+			bool done = is_done(t);
 
-			if (p[i].fd >= 0 && p[i].revents & POLLOUT) {
-				say(t, i, bytes, piece);
+			p[i] = (struct pollfd){.fd = done ? -1 : t->fd, .events = POLLIN};
+			if (!t->taken && t->sent < bytes) {
+				p[i].events |= POLLOUT;
 			}
-			if (p[i].fd >= 0 && p[i].revents & (POLLIN | POLLHUP)) {
-				hear(t, i, bytes);
-				left -= t->got == bytes;
+			left += !done;
+		}
+		(void)poll(p, channels, left > 0 ? 100 : 0);
+		for (size_t i = 0; i < channels; i++) {
+			if (p[i].fd >= 0 && p[i].revents) {
+				talk_on(&talkers[i], p[i].revents);
 			}
 		}
 	}
 	for (size_t i = 0; i < channels; i++) {
-		(void)close(talkers[i].fd);
+		talker_end(&talkers[i]);
 	}
 }

@@ -1,7 +1,7 @@
 /*
  * link_world: both ends of links in one process, and transports between them that do as a plan
  * says: cut, stall, slow, half open. The worker's channels are echoes, or as their sandbox's name
- * says.
+ * says: "called" is an echo without a socket.
  */
 #ifndef PAI_TESTS_LINK_WORLD_H
 #define PAI_TESTS_LINK_WORLD_H
@@ -59,7 +59,7 @@ void world_on_loop(struct world *w, pai_loop_fn fn, void *arg);
 bool world_end_is_idle(struct world *w);
 int world_channel(struct world *w, const char *sandbox); /* must succeed */
 /* Channel i sends `bytes` of its own pattern in pieces of `piece` and must get them back; then it
- * is closed. All at once. */
+ * is closed. All at once; every second one has users at both ends, the others have sockets. */
 void world_echo(struct world *w, size_t channels, size_t bytes, size_t piece);
 
 #endif

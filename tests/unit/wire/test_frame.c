@@ -108,3 +108,89 @@ Test(frame, peek_shows_the_part_that_has_come)
 		}
 	}
 }
+
+/* --- a stream in pieces --- */
+
+struct fed {
+	size_t count;
+	struct pai_buf bytes; /* of all payloads */
+	int answer;           /* to the second frame */
+};
+
+static int take_fed(void *arg, const struct pai_frame *f)
+{
+	struct fed *fed = arg;
+
+	cr_assert_eq(f->id, fed->count);
+	cr_assert_eq(pai_buf_add(&fed->bytes, f->payload.data, f->payload.len), 0);
+	return fed->count++ == 1 ? fed->answer : 0;
+}
+
+static void put_stream(struct pai_buf *out)
+{
+	char data[300];
+
+	for (size_t i = 0; i < sizeof(data); i++) {
+		data[i] = (char)(i * 7);
+	}
+	for (uint32_t i = 0; i < 6; i++) {
+		cr_assert_eq(pai_frame_put(out, 5, i, data, i % 3 == 2 ? 0 : i * 60), 0);
+	}
+}
+
+Test(frame, a_stream_may_come_in_any_pieces)
+{
+	pai_auto_buf struct pai_buf all = PAI_BUF_INIT(4096);
+
+	put_stream(&all);
+	for (size_t piece = 1; piece <= all.len; piece++) {
+		pai_auto_buf struct pai_buf rest = PAI_BUF_INIT(512);
+		struct fed fed = {.bytes.max = 4096};
+
+		for (size_t at = 0; at < all.len; at += piece) {
+			size_t n = all.len - at < piece ? all.len - at : piece;
+			struct pai_view v = {all.data + at, n};
+
+			cr_assert_eq(pai_frame_feed(&rest, v, take_fed, &fed), 0);
+		}
+		cr_assert_eq(fed.count, 6u, "in pieces of %zu", piece);
+		cr_assert_eq(rest.len, 0u);
+		cr_assert_eq(fed.bytes.len, all.len - 6 * PAI_FRAME_HEADER);
+		cr_assert_eq(memcmp(fed.bytes.data + 60, fed.bytes.data + 240, 180), 0);
+		pai_buf_fini(&fed.bytes);
+	}
+}
+
+Test(frame, a_stream_ends_where_it_is_refused_or_wrong)
+{
+	pai_auto_buf struct pai_buf all = PAI_BUF_INIT(4096);
+
+	put_stream(&all);
+	for (size_t piece = 1; piece <= all.len; piece++) {
+		pai_auto_buf struct pai_buf rest = PAI_BUF_INIT(512);
+		struct fed fed = {.bytes.max = 4096, .answer = -EINVAL};
+		int r = 0;
+
+		for (size_t at = 0; at < all.len && r == 0; at += piece) {
+			size_t n = all.len - at < piece ? all.len - at : piece;
+
+			r = pai_frame_feed(
+			    &rest, (struct pai_view){all.data + at, n}, take_fed, &fed);
+		}
+		cr_assert_eq(r, -EINVAL);
+		cr_assert_eq(fed.count, 2u);
+		pai_buf_fini(&fed.bytes);
+	}
+	{
+		pai_auto_buf struct pai_buf rest = PAI_BUF_INIT(512);
+		struct fed fed = {.bytes.max = 4096};
+
+		cr_assert_eq(
+		    pai_frame_feed(&rest, (struct pai_view){"\1\0\0", 3}, take_fed, &fed), 0);
+		cr_assert_eq(
+		    pai_frame_feed(&rest, (struct pai_view){"\0\5", 2}, take_fed, &fed), -EPROTO);
+		cr_assert_eq(
+		    pai_frame_feed(&rest, (struct pai_view){"\1\0\0\0\5", 5}, take_fed, &fed),
+		    -EPROTO);
+	}
+}
