@@ -32,16 +32,52 @@
 #define STATUS_MS 1000 /* for the status behind the last byte */
 #define STREAM_ERR 1
 
+/* Bytes on their way, from `at` on: moved to the front only when their room is wanted. */
+struct side {
+	struct pai_buf buf;
+	size_t at;
+};
+
 struct pump {
 	struct pai_ssh_lib lib;
 	int user_fd;
 	struct pai_ssh_ending *ending;
-	struct pai_buf out, in, words;
+	struct side out, in;
+	struct pai_buf words;
 	bool user_ended, user_gone, eof_sent, net_ended;
 	uint64_t end_by_ms;
 	int (*stuck)(struct pump *p);
 	int failed; /* of libssh2 */
 };
+
+static size_t waiting(const struct side *s)
+{
+	return s->buf.len - s->at;
+}
+
+/* Whether a chunk may come, and room for it. */
+static bool has_room(const struct side *s)
+{
+	return waiting(s) <= ROOM - CHUNK;
+}
+
+static int make_room(struct side *s)
+{
+	if (s->buf.cap - s->buf.len <= CHUNK && s->at > 0) {
+		pai_buf_consume(&s->buf, s->at);
+		s->at = 0;
+	}
+	return pai_buf_reserve(&s->buf, CHUNK);
+}
+
+static void took(struct side *s, size_t n)
+{
+	s->at += n;
+	if (s->at == s->buf.len) {
+		pai_buf_clear(&s->buf);
+		s->at = 0;
+	}
+}
 
 static void leave(struct pump *p)
 {
@@ -76,16 +112,16 @@ static int read_out(struct pump *p)
 	ssize_t n;
 	int r;
 
-	if (p->net_ended || p->in.len > ROOM - CHUNK) {
+	if (p->net_ended || !has_room(&p->in)) {
 		return 0;
 	}
-	if (pai_buf_reserve(&p->in, CHUNK) < 0) {
+	if (make_room(&p->in) < 0) {
 		return -ENOMEM;
 	}
-	n = libssh2_channel_read(p->lib.channel, p->in.data + p->in.len, CHUNK);
+	n = libssh2_channel_read(p->lib.channel, p->in.buf.data + p->in.buf.len, CHUNK);
 	r = note(p, n, read_out);
 	if (r > 0) {
-		p->in.len += p->user_gone ? 0 : (size_t)n;
+		p->in.buf.len += p->user_gone ? 0 : (size_t)n;
 	} else if (n == 0) {
 		p->net_ended = libssh2_channel_eof(p->lib.channel);
 	}
@@ -112,13 +148,13 @@ static int write_out(struct pump *p)
 	ssize_t n;
 	int r;
 
-	if (p->out.len == 0 || p->eof_sent) {
+	if (waiting(&p->out) == 0 || p->eof_sent) {
 		return 0;
 	}
-	n = libssh2_channel_write(p->lib.channel, p->out.data, p->out.len);
+	n = libssh2_channel_write(p->lib.channel, p->out.buf.data + p->out.at, waiting(&p->out));
 	r = note(p, n, write_out);
 	if (r > 0) {
-		pai_buf_consume(&p->out, (size_t)n);
+		took(&p->out, (size_t)n);
 	}
 	return r;
 }
@@ -127,7 +163,7 @@ static int send_eof(struct pump *p)
 {
 	int r;
 
-	if (!p->user_ended || p->out.len > 0 || p->eof_sent) {
+	if (!p->user_ended || waiting(&p->out) > 0 || p->eof_sent) {
 		return 0;
 	}
 	r = libssh2_channel_send_eof(p->lib.channel);
@@ -139,15 +175,15 @@ static int read_user(struct pump *p)
 {
 	ssize_t n;
 
-	if (p->user_ended || p->out.len > ROOM - CHUNK) {
+	if (p->user_ended || !has_room(&p->out)) {
 		return 0;
 	}
-	if (pai_buf_reserve(&p->out, CHUNK) < 0) {
+	if (make_room(&p->out) < 0) {
 		return -ENOMEM;
 	}
-	n = recv(p->user_fd, p->out.data + p->out.len, CHUNK, MSG_DONTWAIT);
+	n = recv(p->user_fd, p->out.buf.data + p->out.buf.len, CHUNK, MSG_DONTWAIT);
 	if (n > 0) {
-		p->out.len += (size_t)n;
+		p->out.buf.len += (size_t)n;
 		return 1;
 	}
 	p->user_ended = n == 0 || (errno != EAGAIN && errno != EINTR);
@@ -158,13 +194,14 @@ static int write_user(struct pump *p)
 {
 	ssize_t n;
 
-	if (p->in.len == 0 || p->user_gone) {
-		pai_buf_clear(&p->in);
+	if (waiting(&p->in) == 0 || p->user_gone) {
+		took(&p->in, waiting(&p->in));
 		return 0;
 	}
-	n = send(p->user_fd, p->in.data, p->in.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	n = send(
+	    p->user_fd, p->in.buf.data + p->in.at, waiting(&p->in), MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (n > 0) {
-		pai_buf_consume(&p->in, (size_t)n);
+		took(&p->in, (size_t)n);
 		return 1;
 	}
 	if (errno != EAGAIN && errno != EINTR) {
@@ -211,16 +248,16 @@ static bool wait(struct pump *p)
 		    LIBSSH2_SESSION_BLOCK_INBOUND) {
 			fds[0].events |= POLLIN;
 		}
-	} else if (p->in.len <= ROOM - CHUNK || p->out.len > 0) {
+	} else if (has_room(&p->in) || waiting(&p->out) > 0) {
 		fds[0].events = POLLIN; /* also a window's adjustment */
 	}
 	if (!fds[0].events) {
 		fds[0].fd = -1; /* one that has hung up would be told of for ever */
 	}
-	if (!p->user_ended && p->out.len <= ROOM - CHUNK) {
+	if (!p->user_ended && has_room(&p->out)) {
 		fds[1].events |= POLLIN;
 	}
-	if (p->in.len > 0) {
+	if (waiting(&p->in) > 0) {
 		fds[1].events |= POLLOUT;
 	}
 	(void)poll(fds, PAI_COUNT(fds), pai_deadline_poll_ms(p->end_by_ms));
@@ -274,7 +311,7 @@ static void flush_user(struct pump *p)
 {
 	struct pollfd fd = {.fd = p->user_fd, .events = POLLOUT};
 
-	while (p->in.len > 0 && !p->user_gone) {
+	while (waiting(&p->in) > 0 && !p->user_gone) {
 		if (write_user(p) == 0 && !p->user_gone) {
 			(void)poll(&fd, 1, -1);
 		}
@@ -286,8 +323,8 @@ static void pump_free(struct pump *p)
 	pai_ssh_lib_fini(&p->lib);
 	pai_auto_fd_p(&p->user_fd);
 	pai_ssh_ending_unref(p->ending);
-	pai_buf_fini(&p->out);
-	pai_buf_fini(&p->in);
+	pai_buf_fini(&p->out.buf);
+	pai_buf_fini(&p->in.buf);
 	pai_buf_fini(&p->words);
 	free(p);
 }
@@ -322,8 +359,8 @@ int pai_ssh_pump(struct pai_ssh_lib *take_l, int take_fd, struct pai_ssh_ending 
 	*p = (struct pump){.lib = *take_l,
 	    .user_fd = take_fd,
 	    .ending = take_ending,
-	    .out = PAI_BUF_INIT(2 * ROOM),
-	    .in = PAI_BUF_INIT(2 * ROOM),
+	    .out.buf = PAI_BUF_INIT(2 * ROOM),
+	    .in.buf = PAI_BUF_INIT(2 * ROOM),
 	    .words = PAI_BUF_INIT(WORDS_MAX),
 	    .end_by_ms = PAI_NO_DEADLINE};
 	*take_l = (struct pai_ssh_lib){.fd = -1};
