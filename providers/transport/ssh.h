@@ -32,7 +32,7 @@ int pai_ssh_program_open(const struct pai_ssh_target *t, const char *command,
 
 /*
  * The same by libssh2: comes back when the command has been asked for, or with why not, within
- * `call`. UNSUPPORTED, with -o transport=ssh named: what libssh2 can't do, or may not be able to.
+ * `call`. NOT_SERVED, with -o transport=ssh named: what libssh2 can't do.
  */
 int pai_ssh_lib_open(const struct pai_ssh_target *t, const char *command,
     const struct pai_call *call, struct pai_ssh_stream **ret, struct pai_err *err) PAI_WARN_UNUSED;

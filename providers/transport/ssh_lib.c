@@ -22,6 +22,7 @@
 #include "providers/transport/ssh_keys.h"
 #include "providers/transport/ssh_known.h"
 
+#define END_MS 1000    /* for those inside to come out */
 #define FREE_TRIES 100 /* each does one step of the end, on a connection that is shut */
 
 struct login {
@@ -36,6 +37,37 @@ struct login {
 	bool may;
 	char why[96];
 };
+
+/* --- the library --- */
+
+static pthread_rwlock_t inside = PTHREAD_RWLOCK_INITIALIZER;
+
+static void at_end(void)
+{
+	const struct timespec by = pai_deadline_monotonic(pai_deadline_in(END_MS));
+
+	(void)pthread_rwlock_clockwrlock(&inside, CLOCK_MONOTONIC, &by);
+}
+
+/* What is registered later runs earlier. */
+static void init_library(void)
+{
+	(void)libssh2_init(0);
+	(void)atexit(at_end);
+}
+
+void pai_ssh_lib_enter(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, init_library);
+	(void)pthread_rwlock_rdlock(&inside);
+}
+
+void pai_ssh_lib_leave(void)
+{
+	(void)pthread_rwlock_unlock(&inside);
+}
 
 void pai_ssh_lib_fini(struct pai_ssh_lib *l)
 {
@@ -56,7 +88,9 @@ void pai_ssh_lib_fini(struct pai_ssh_lib *l)
 
 static void login_fini(struct login *l)
 {
+	pai_ssh_lib_enter();
 	pai_ssh_lib_fini(&l->lib);
+	pai_ssh_lib_leave();
 	pai_ssh_keys_fini(&l->keys);
 	pai_ssh_known_fini(&l->known);
 	pai_ssh_config_fini(&l->config);
@@ -66,8 +100,8 @@ static int cannot(struct login *l, const char *why)
 {
 	l->may = true;
 	(void)snprintf(l->why, sizeof(l->why), "%s", why);
-	return pai_err_set(
-	    l->err, PAI_E_UNSUPPORTED, "%s: %s: use -o transport=ssh", l->target->host, why);
+	return pai_err_unavailable(l->err, PAI_REASON_NOT_SERVED, NULL,
+	    "%s: %s: use -o transport=ssh", l->target->host, why);
 }
 
 /* --- waiting --- */
@@ -84,11 +118,15 @@ static int wait(struct login *l)
 {
 	int directions = libssh2_session_block_directions(l->lib.session);
 	short events = directions & LIBSSH2_SESSION_BLOCK_OUTBOUND ? POLLOUT : 0;
+	int r;
 
 	if (!events || directions & LIBSSH2_SESSION_BLOCK_INBOUND) {
 		events |= POLLIN;
 	}
-	return pai_call_poll(&l->call, l->lib.fd, events, l->err) < 0 ? late(l) : 0;
+	pai_ssh_lib_leave();
+	r = pai_call_poll(&l->call, l->lib.fd, events, l->err);
+	pai_ssh_lib_enter();
+	return r < 0 ? late(l) : 0;
 }
 
 /* Calls `expression` of libssh2 until it has an answer, which becomes `code`. */
@@ -344,14 +382,8 @@ static int ask_command(struct login *l, const char *command)
 
 /* --- all of it --- */
 
-static void init_library(void)
-{
-	(void)libssh2_init(0);
-}
-
 static int connect_and_log_in(struct login *l, const char *command)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int r = pai_ssh_config_ask(l->target, &l->call, &l->config, l->err);
 
 	if (r < 0) {
@@ -377,11 +409,16 @@ static int connect_and_log_in(struct login *l, const char *command)
 		(void)cannot(l, "libssh2 finds no known host key");
 		r = pai_ssh_words_error(l->target->host, "Host key verification failed", l->err);
 	}
-	(void)pthread_once(&once, init_library);
-	r = r < 0 ? r : shake_hands(l);
+	if (r < 0) {
+		return r;
+	}
+	pai_ssh_lib_enter();
+	r = shake_hands(l);
 	r = r < 0 ? r : check_host(l);
 	r = r < 0 ? r : authenticate(l);
-	return r < 0 ? r : ask_command(l, command);
+	r = r < 0 ? r : ask_command(l, command);
+	pai_ssh_lib_leave();
+	return r;
 }
 
 static int start(struct login *l, struct pai_ssh_stream **ret)

@@ -19,6 +19,13 @@ struct pai_ssh_lib {
 };
 void pai_ssh_lib_fini(struct pai_ssh_lib *l);
 
+/*
+ * Whoever calls libssh2 is inside, and is outside while it waits: what libssh2 rests on is taken
+ * down when the process ends, whoever still runs. From then on nobody comes in any more.
+ */
+void pai_ssh_lib_enter(void);
+void pai_ssh_lib_leave(void);
+
 /* A connected, non-blocking socket. Of several addresses the first that answers. */
 int pai_ssh_connect(const struct pai_ssh_config *c, const char *host, const struct pai_call *call,
     int *ret_fd, struct pai_err *err) PAI_WARN_UNUSED;

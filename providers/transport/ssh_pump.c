@@ -260,7 +260,9 @@ static bool wait(struct pump *p)
 	if (waiting(&p->in) > 0) {
 		fds[1].events |= POLLOUT;
 	}
+	pai_ssh_lib_leave();
 	(void)poll(fds, PAI_COUNT(fds), pai_deadline_poll_ms(p->end_by_ms));
+	pai_ssh_lib_enter();
 	if (fds[1].revents & (POLLHUP | POLLERR)) {
 		leave(p);
 	}
@@ -298,7 +300,9 @@ static void tell(struct pump *p)
 	p->end_by_ms = pai_deadline_in(STATUS_MS);
 	while (p->net_ended && take_status(p) == 0 && !pai_deadline_passed(p->end_by_ms)) {
 		fd.events = POLLIN | (p->stuck ? POLLOUT : 0);
+		pai_ssh_lib_leave();
 		(void)poll(&fd, 1, pai_deadline_poll_ms(p->end_by_ms));
+		pai_ssh_lib_enter();
 	}
 	/* The first word counts: this one for want of another. */
 	(void)!pai_ssh_words_error(p->lib.host,
@@ -313,7 +317,9 @@ static void flush_user(struct pump *p)
 
 	while (waiting(&p->in) > 0 && !p->user_gone) {
 		if (write_user(p) == 0 && !p->user_gone) {
+			pai_ssh_lib_leave();
 			(void)poll(&fd, 1, -1);
+			pai_ssh_lib_enter();
 		}
 	}
 }
@@ -333,11 +339,13 @@ static void *run(void *arg)
 {
 	struct pump *p = arg;
 
+	pai_ssh_lib_enter();
 	while (move(p) == 0 && !p->net_ended && wait(p)) {
 	}
 	flush_user(p);
 	tell(p);
 	pump_free(p);
+	pai_ssh_lib_leave();
 	return NULL;
 }
 
@@ -351,7 +359,9 @@ int pai_ssh_pump(struct pai_ssh_lib *take_l, int take_fd, struct pai_ssh_ending 
 	int r;
 
 	if (!p) {
+		pai_ssh_lib_enter();
 		pai_ssh_lib_fini(take_l);
+		pai_ssh_lib_leave();
 		(void)close(take_fd);
 		pai_ssh_ending_unref(take_ending);
 		return pai_err_no_memory(err);
@@ -369,7 +379,9 @@ int pai_ssh_pump(struct pai_ssh_lib *take_l, int take_fd, struct pai_ssh_ending 
 	r = pthread_create(&thread, NULL, run, p);
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r) {
+		pai_ssh_lib_enter();
 		pump_free(p);
+		pai_ssh_lib_leave();
 		return pai_err_errno(err, r, "start a thread");
 	}
 	(void)pthread_detach(thread);

@@ -37,6 +37,8 @@ def stream(way, config, command="cat", data=b"", env=None, host="box"):
                           capture_output=True, check=False,
                           env={**os.environ, "SSH_AUTH_SOCK": "", **(env or {})})
     lines = done.stderr.decode(errors="replace").strip().split("\n")
+    if done.returncode < 0:
+        lines.append(f"ended by signal {-done.returncode}")
     return done.stdout, lines[-1]
 
 
@@ -225,7 +227,7 @@ def choice(world):
     for name, how in (("modern-ciphers", {"options": gcm}), ("rsa-host-key", {"rsa": True})):
         other = World(os.path.join(TMP, name), user=USER, **how).start()
         carried(name, other.config, PROGRAM + " (libssh2")
-        fails(name, other.config, "unsupported", "use -o transport=ssh", ways=("libssh2",))
+        fails(name, other.config, "unavailable not-served final", "use -o transport=ssh", ways=("libssh2",))
         other.stop()
     rekeys = World(os.path.join(TMP, "rekeys"), user=USER, options=["RekeyLimit 1M"]).start()
     data = os.urandom(1 << 20) * 12
