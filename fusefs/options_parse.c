@@ -424,6 +424,11 @@ static int finish(struct pai_options *o, struct pai_err *err)
 	default_choice(&o->special, 0);
 	default_choice(&o->writes, 0);
 	default_choice(&o->helper, 0);
+	/* There it is the provider's as well: what would be put on a host. */
+	if (o->helper == 1 && strcmp(o->provider, "ssh") == 0 &&
+	    pai_strmap_set(&o->provider_options, "helper", "off") < 0) {
+		return pai_err_no_memory(err);
+	}
 	return pai_options_create_check(&o->create, err);
 }
 

@@ -123,6 +123,9 @@ enum pai_sandbox_flag {
 	/* The workspace is a directory that the user named (a template): kill leaves it as it is,
 	 * so a session on it can't be reset to a fresh one. */
 	PAI_SANDBOX_BORROWED_WORKSPACE = 1 << 0,
+	/* /workspace is a name in calls, not in commands: they begin there all the same, and have
+	 * its path in $PAI_WORKSPACE. */
+	PAI_SANDBOX_UNBOUND_WORKSPACE = 1 << 1,
 };
 uint32_t pai_sandbox_flags(const struct pai_sandbox *sb);
 /* How long the sandbox's streams may be silent because what carries them has gone, and go on when

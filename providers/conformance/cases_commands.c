@@ -232,8 +232,16 @@ static void expect_cwd(
     struct pai_conf *c, struct pai_sandbox *sb, const char *cwd, const char *wanted)
 {
 	const struct pai_run_input input = {.command = recipes(c)->print_cwd, .cwd = cwd};
+	const struct pai_run_input where = {.command = "printf %s \"$PAI_WORKSPACE\""};
+	bool unbound = pai_sandbox_flags(sb) & PAI_SANDBOX_UNBOUND_WORKSPACE;
 	pai_auto_run_result struct pai_run_result r = {0};
+	pai_auto_run_result struct pai_run_result at = {0};
+	char moved[4096];
 
+	if (unbound && pai_conf_run(c, sb, &where, &at)) {
+		(void)snprintf(moved, sizeof(moved), "%s%s", at.out, wanted + strlen("/workspace"));
+		wanted = moved;
+	}
 	if (pai_conf_run(c, sb, &input, &r)) {
 		expect_text(c, "the working directory", r.out, r.out_len, wanted);
 	}
@@ -577,7 +585,7 @@ static void commands_and_file_calls_see_the_same_files(struct pai_conf *c)
 	    pai_conf_sh(c, sb, "cat dir/in && echo from run > dir/out", &r)) {
 		expect_text(c, "what the command read", r.out, r.out_len, "from write_file");
 		(void)!pai_conf_holds(c, sb, "dir/out", "from run\n", 9);
-		if (pai_conf_sh(c, sb, "cat /workspace/dir/in", &w)) {
+		if (pai_conf_sh(c, sb, "cat \"${PAI_WORKSPACE:-/workspace}\"/dir/in", &w)) {
 			expect_text(c, "what it read below /workspace", w.out, w.out_len,
 			    "from write_file");
 		}

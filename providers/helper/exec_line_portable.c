@@ -17,12 +17,13 @@
 #include <sys/random.h>
 
 #include "providers/base/clock.h"
+#include "providers/base/path.h"
 #include "providers/base/pool.h"
 #include "providers/helper/exec_line_ops.h"
 #include "providers/provider.h"
 
 #define SPOOL_MAX (64u << 20)
-#define SPOOL_DIR "/workspace/.pai"
+#define SPOOL_DIR PAI_WORKSPACE "/.pai"
 #define CLEAN_UP_MS 10000
 #define COMMAND_MAX (4u << 20)
 
@@ -198,6 +199,7 @@ static int spool_stdin(struct command *c, char **ret_path, struct pai_err *err)
 	const struct pai_call call = {.deadline_ms = PAI_NO_DEADLINE, .cancel = c->cancel};
 	pai_auto_free char *path = NULL;
 	pai_auto_free char *text = NULL;
+	bool unbound = pai_sandbox_flags(c->line->sandbox) & PAI_SANDBOX_UNBOUND_WORKSPACE;
 	uint64_t random = 0;
 	int r;
 
@@ -206,7 +208,8 @@ static int spool_stdin(struct command *c, char **ret_path, struct pai_err *err)
 	}
 	(void)!getrandom(&random, sizeof(random), 0);
 	if (asprintf(&path, SPOOL_DIR "/stdin-%016llx", (unsigned long long)random) < 0 ||
-	    asprintf(&text, "{ %s\n} < %s", c->text, path) < 0) {
+	    asprintf(&text, "{ %s\n} < %s%s", c->text, unbound ? "\"$PAI_WORKSPACE\"" : "",
+		unbound ? path + strlen(PAI_WORKSPACE) : path) < 0) {
 		return pai_err_no_memory(err);
 	}
 	r = pai_sandbox_write_file(c->line->sandbox, path, c->spool.data, c->spool.len, &call, err);
@@ -227,7 +230,8 @@ static void remove_spool(struct command *c, const char *path)
 	pai_auto_free char *text = NULL;
 	struct pai_run_input input = {.no_capture = true};
 
-	if (path && asprintf(&text, "rm -f %s", path) >= 0) {
+	/* From where it begins: the workspace need not have that path. */
+	if (path && asprintf(&text, "rm -f .%s", path + strlen(PAI_WORKSPACE)) >= 0) {
 		input.command = text;
 		(void)!pai_sandbox_run(c->line->sandbox, &input, &call, &result, PAI_ERR_IGNORED());
 	}

@@ -106,7 +106,7 @@ int pai_ssh_loader(size_t script_bytes, char **ret)
 }
 
 /* NAME='value' */
-static int put_value(struct pai_buf *b, const char *name, const char *value)
+int pai_ssh_put_value(struct pai_buf *b, const char *name, const char *value)
 {
 	int r = pai_buf_printf(b, "%s='", name);
 
@@ -116,22 +116,27 @@ static int put_value(struct pai_buf *b, const char *name, const char *value)
 	return r ? r : pai_buf_add_str(b, "'\n");
 }
 
+int pai_ssh_put_root(struct pai_buf *b)
+{
+	return pai_buf_add_str(b, root_text);
+}
+
 int pai_ssh_script_start(
     struct pai_buf *ret, const char *token, const char *root, const char *client)
 {
-	int r = put_value(ret, "token", token);
+	int r = pai_ssh_put_value(ret, "token", token);
 
-	r = r ? r : put_value(ret, "root", root);
-	r = r ? r : put_value(ret, "client", client);
+	r = r ? r : pai_ssh_put_value(ret, "root", root);
+	r = r ? r : pai_ssh_put_value(ret, "client", client);
 	r = r ? r : pai_buf_add_str(ret, root_text);
 	return r ? r : pai_buf_add_str(ret, start_text);
 }
 
 int pai_ssh_script_probe(struct pai_buf *ret, const char *token, const char *root)
 {
-	int r = put_value(ret, "token", token);
+	int r = pai_ssh_put_value(ret, "token", token);
 
-	r = r ? r : put_value(ret, "root", root);
+	r = r ? r : pai_ssh_put_value(ret, "root", root);
 	r = r ? r : pai_buf_add_str(ret, root_text);
 	return r ? r : pai_buf_add_str(ret, probe_text);
 }

@@ -22,6 +22,7 @@
 #include "providers/helper/far.h"
 #include "providers/helper/link.h"
 #include "providers/provider_ops.h"
+#include "providers/ssh/plain.h"
 #include "providers/ssh/ssh.h"
 
 #define THREADS 2 /* of the link: one transport at a time */
@@ -37,6 +38,7 @@ struct ssh {
 	struct pai_ssh_target target; /* its texts are owned here */
 	char *host, *port, *config, *identity, *root;
 	char client[40];
+	char portable[192]; /* why the helper isn't used; "" */
 	pai_ssh_open_fn open;
 	uint64_t grace_ms;
 	pthread_mutex_t lock;
@@ -80,7 +82,7 @@ static void ssh_free(void *arg)
 	const struct pai_call within = {.deadline_ms = pai_deadline_in(LEAVE_MS)};
 
 	pai_link_unref(s->link);
-	while (atomic_load(&s->refs) > 1 &&
+	while (!s->portable[0] && atomic_load(&s->refs) > 1 &&
 	       pai_call_sleep(&within, pai_deadline_in(LEAVE_LOOK_MS), PAI_ERR_IGNORED()) == 0) {
 	}
 	drop(s);
@@ -225,6 +227,15 @@ static int probe(void *arg, const struct pai_call *call, struct pai_err *err)
 	return pai_ssh_probe(&b, call, err);
 }
 
+static int describe_plain(void *arg, const char *carrier, struct pai_strmap *ret)
+{
+	struct ssh *s = arg;
+	int r = pai_strmap_set(ret, "host", s->host);
+
+	r = r ? r : pai_strmap_set(ret, "transport", carrier);
+	return r ? r : pai_strmap_set(ret, "line", s->portable);
+}
+
 static int describe(void *arg, struct pai_strmap *ret, struct pai_err *err)
 {
 	struct ssh *s = arg;
@@ -322,6 +333,20 @@ static int take_transport(const struct pai_strmap *options, struct ssh *s, struc
 	return pai_err_set(err, PAI_E_INPUT, "transport=%s: expected auto, ssh or libssh2", text);
 }
 
+static int take_helper(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
+{
+	const char *text = pai_strmap_get(options, "helper");
+
+	if (text && strcmp(text, "auto") != 0 && strcmp(text, "off") != 0) {
+		return pai_err_set(err, PAI_E_INPUT, "helper=%s: expected auto or off", text);
+	}
+	if (text && text[0] == 'o') {
+		(void)snprintf(
+		    s->portable, sizeof(s->portable), "a login for each call (helper=off)");
+	}
+	return 0;
+}
+
 static int take_host(const struct pai_strmap *options, struct ssh *s, struct pai_err *err)
 {
 	int r = take_text(options, "host", &s->host, err);
@@ -347,6 +372,7 @@ static int take_options(const struct pai_strmap *options, struct ssh *s, struct 
 	r = r < 0 ? r : take_text(options, "root", &s->root, err);
 	r = r < 0 ? r : pai_far_take_grace(options, &s->grace_ms, err);
 	r = r < 0 ? r : take_transport(options, s, err);
+	r = r < 0 ? r : take_helper(options, s, err);
 	if (r == 0 && !s->root) {
 		s->root = calloc(1, 1);
 		r = s->root ? 0 : pai_err_no_memory(err);
@@ -379,6 +405,40 @@ static int try_now(struct pai_provider *p, struct pai_err *err)
 	return -err->errnum;
 }
 
+/* The contract over logins alone. Takes `s` unless it fails. */
+static int open_plain(struct ssh *s, struct pai_provider **ret, struct pai_err *err)
+{
+	struct pai_ssh_plain config = {.open = s->open,
+	    .target = s->target,
+	    .root = s->root,
+	    .describe = describe_plain,
+	    .freed = ssh_free,
+	    .arg = s};
+
+	(void)snprintf(config.carrier, sizeof(config.carrier), "%s", s->carrier);
+	return pai_ssh_plain_new(&config, ret, err);
+}
+
+/* A host that takes no helper is served all the same. `p` has the reference that `s` was. */
+static int fall_back(struct pai_provider *take_p, struct ssh *s, const struct pai_err *why,
+    struct pai_provider **ret, struct pai_err *err)
+{
+	int r;
+
+	(void)atomic_fetch_add(&s->refs, 1);
+	pai_provider_free(take_p);
+	(void)snprintf(s->portable, sizeof(s->portable), "a login for each call: %.150s", why->msg);
+	pai_log_warn("ssh",
+	    "no helper: every call is a login of its own, slowly, and only network=full is to be "
+	    "had: %s",
+	    why->msg);
+	r = open_plain(s, ret, err);
+	if (r < 0) {
+		ssh_free(s);
+	}
+	return r;
+}
+
 static int ssh_open(
     const struct pai_strmap *options, struct pai_provider **ret, struct pai_err *err)
 {
@@ -407,12 +467,18 @@ static int ssh_open(
 	(void)pthread_once(&once, make_pool);
 	r = pool ? take_options(options, s, err) : pai_err_no_memory(err);
 	config.hold_ms = s->grace_ms;
-	r = r < 0 ? r : pai_far_new(&config, &p, err);
+	r = r < 0 ? r : s->portable[0] ? open_plain(s, &p, err) : pai_far_new(&config, &p, err);
 	if (r < 0) {
 		ssh_free(s);
 		return r;
 	}
-	r = try_now(p, err);
+	r = s->portable[0] ? 0 : try_now(p, err);
+	if (r < 0 && err->code == PAI_E_UNSUPPORTED) {
+		const struct pai_err why = *err;
+
+		*err = (struct pai_err)PAI_ERR_INIT;
+		return fall_back(p, s, &why, ret, err);
+	}
 	if (r < 0) {
 		pai_provider_free(p);
 		return r;
@@ -427,6 +493,7 @@ static const struct pai_option_doc ssh_options[] = {
     {"port", "NUMBER of the ssh server's port"},
     {"identity", "FILE: the key to log in with"},
     {"config", "FILE: read instead of ~/.ssh/config"},
+    {"helper", "auto|off: off keeps pai-helper away: each call is a login, network=full only"},
     {"line_grace", "SECONDS that a lost line may take to come back (default: 60)"},
     {"transport", "auto|ssh|libssh2: what carries it (default: auto: libssh2 where it can)"},
     {NULL, NULL},

@@ -51,4 +51,8 @@ int pai_ssh_script_start(
 /* TOKEN ok, or TOKEN fail WHY. */
 int pai_ssh_script_probe(struct pai_buf *ret, const char *token, const char *root) PAI_WARN_UNUSED;
 
+/* NAME='value', and what makes $root absolute. */
+int pai_ssh_put_value(struct pai_buf *b, const char *name, const char *value) PAI_WARN_UNUSED;
+int pai_ssh_put_root(struct pai_buf *b) PAI_WARN_UNUSED;
+
 #endif

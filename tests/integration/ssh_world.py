@@ -46,13 +46,15 @@ def write(path, text, mode=0o600):
 
 
 class World:
-    """One server. `home` is the user's there."""
+    """One server. `home` is the user's there. `prepare`: commands of a shell in the server's own
+    mount namespace (root's alone), as what the host's disks are like; $DIR is this one's."""
 
-    def __init__(self, where, user="root", shell="/bin/sh", options=(), rsa=False):
+    def __init__(self, where, user="root", shell="/bin/sh", options=(), rsa=False, prepare=""):
         self.dir = os.path.realpath(where)
         self.user = user if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
         self.shell = shell
         self.options = list(options)
+        self.prepare = prepare
         self.kind = "rsa" if rsa else "ed25519"
         self.home = os.path.join(self.dir, "home")
         self.config = os.path.join(self.dir, "ssh_config")
@@ -118,6 +120,7 @@ class World:
         script = (f"mount --bind {shlex.quote(self.at('passwd'))} /etc/passwd && "
                   f"mount --bind {shlex.quote(self.at('shadow'))} /etc/shadow && "
                   "{ [ -d /run/sshd ] || { mkdir -m 755 /run/sshd; }; } && "
+                  f"{{ DIR={shlex.quote(self.dir)}; {self.prepare or ':'}; }} && "
                   "exec " + shlex.join(argv))
         return ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
 
