@@ -194,6 +194,7 @@ static void finish_setattr(struct fs_call *c)
 		pthread_mutex_lock(&c->fs->lock);
 		/* The answer itself is told, and clears these. */
 		c->node->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_DATA;
+		fs_heads_drop_locked(c->node);
 		pthread_mutex_unlock(&c->fs->lock);
 	}
 	finish_attr(c);

@@ -268,6 +268,7 @@ void fs_dir_changed_locked(struct fs_node *dir)
 /* What a question asked before this would tell is older than it. */
 void fs_written_locked(struct fs_node *n)
 {
+	fs_heads_drop_locked(n);
 	n->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_DATA;
 	n->told_at = atomic_fetch_add_explicit(&n->session->fs->sequence, 1, memory_order_relaxed);
 }

@@ -317,6 +317,7 @@ void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_f
 	a->done = done;
 	a->arg = arg;
 	a->req.op = PAI_WS_BARRIER;
+	a->req.flags = 1;
 	a->req.at.path = "";
 	a->req.done = after_drained;
 	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH) {

@@ -96,8 +96,24 @@ void fs_handle_free(struct pai_fs *fs, struct fs_handle *h)
 		fs_release_on(ws, h->ws_handle);
 	}
 	pai_ws_unref(ws);
+	free(h->head);
 	free(h->listing);
 	free(h);
+}
+
+void fs_heads_drop_locked(struct fs_node *n)
+{
+	struct fs_handle *h;
+
+	LIST_FOREACH(h, &n->handles, at)
+	{
+		free(PAI_TAKE(h->head));
+	}
+}
+
+static uint64_t head_know_locked(const struct fs_call *c)
+{
+	return fs_know_locked(c->env, fs_watcher_locked(c->node), c->node);
 }
 
 /* --- open --- */
@@ -123,6 +139,18 @@ static void decide_caching_locked(struct fs_call *c, struct fs_node *n, struct f
 	/* Without FLUSH nothing tells of a close: right where nothing was written and no lock is
 	 * held. */
 	fi->noflush = !writes && !(n->flags & FS_NODE_LOCKED);
+}
+
+/* Only what is watched: of the rest nothing would be said. */
+static void keep_head_locked(
+    struct fs_call *c, struct fs_handle *h, const struct fuse_file_info *fi)
+{
+	if (c->ws.out.data && !fi->keep_cache && c->node->flags & FS_NODE_IN_NAME &&
+	    fs_may_cache_locked(c, c->node->parent, c->node)) {
+		h->head = PAI_TAKE(c->ws.out.data);
+		h->head_len = c->ws.out.len;
+		h->head_know = c->know;
+	}
 }
 
 /* What has no name left is opened anew through a description that is still open. */
@@ -163,6 +191,7 @@ static void finish_open(struct fs_call *c)
 		h->readable = (c->open_flags & O_ACCMODE) != O_WRONLY;
 		is_stale = fs_opened_locked(c->node, &c->ws.attr);
 		decide_caching_locked(c, c->node, &fi);
+		keep_head_locked(c, h, &fi);
 		if (c->open_flags & O_TRUNC) {
 			fs_written_locked(c->node);
 			c->node->shown_size = 0;
@@ -195,6 +224,13 @@ static void name_directory(struct fs_call *c)
 	}
 	c->ws.in.open.no_proof =
 	    n->flags & FS_NODE_PROVEN && n->stale_pages == 0 && !(c->open_flags & O_TRUNC);
+	c->ws.in.open.head = 0;
+	/* What the kernel has pages of is hardly read. */
+	if (!(c->server->caps & PAI_WS_CAP_INLINE) && !c->ws.in.open.no_proof &&
+	    (c->open_flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY && S_ISREG(n->attr.mode) &&
+	    n->attr.nlink == 1 && n->attr.size <= PAI_WS_HEAD_BYTES) {
+		c->ws.in.open.head = PAI_WS_HEAD_BYTES;
+	}
 	pthread_mutex_unlock(&c->fs->lock);
 }
 
@@ -344,6 +380,42 @@ static void finish_read(struct fs_call *c)
 	fs_call_done(c);
 }
 
+/* Of what came with the opening, unless something was said of the file since. */
+static bool read_head(struct fs_call *c)
+{
+	struct fs_handle *h = c->handle;
+	size_t len = 0;
+	bool has;
+
+	pthread_mutex_lock(&c->fs->lock);
+	if (!h->head) {
+		pthread_mutex_unlock(&c->fs->lock);
+		return false;
+	}
+	c->env = c->node->env ? fs_env_ref_locked(c->node->env) : NULL;
+	has = h->head && c->env && !c->env->revoked && !c->session->broken &&
+	      c->node->stale_pages == 0 && head_know_locked(c) == h->head_know;
+	if (has && c->offset < (int64_t)h->head_len) {
+		len = h->head_len - (size_t)c->offset;
+		len = len < c->size ? len : c->size;
+		memcpy(c->data, h->head + c->offset, len);
+	}
+	if (!has) {
+		free(PAI_TAKE(h->head));
+		if (c->env) {
+			fs_env_unref_locked(PAI_TAKE(c->env));
+		}
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	if (has) {
+		if (fs_call_claim(c)) {
+			(void)fuse_reply_buf(c->req, c->data, len);
+		}
+		fs_call_done(c);
+	}
+	return has;
+}
+
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct fs_call *c = fs_file_call(req, ino, FS_OP_READ, fi);
@@ -354,6 +426,11 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	c->data = malloc(size ? size : 1);
 	if (!c->data) {
 		fs_call_error(c, ENOMEM);
+		return;
+	}
+	c->size = size;
+	c->offset = off;
+	if (read_head(c)) {
 		return;
 	}
 	c->ws.op = PAI_WS_READ;
@@ -374,6 +451,7 @@ static void finish_write(struct fs_call *c)
 	}
 	pthread_mutex_lock(&c->fs->lock);
 	if (c->writeback) {
+		fs_heads_drop_locked(c->node);
 		c->node->flags |= FS_NODE_WRITTEN; /* after it the kernel doubts no size */
 		c->node->flags |= c->node->writers ? FS_NODE_STORED : 0;
 	} else {

@@ -128,6 +128,11 @@ struct fs_handle {
 	 * is from before a push. A walk goes on in that all the same: to read it again for each
 	 * page would take a busy directory's walk for ever. */
 	bool caches, is_stale;
+	/* All of a small file, as it came with the opening: what is read of it until something is
+	 * said of the file. Owned. */
+	char *head;
+	size_t head_len;
+	uint64_t head_know;          /* what it rests on */
 	struct fs_session **listing; /* the root's own, of one moment */
 	size_t listing_count;
 };
@@ -644,6 +649,8 @@ struct fs_handle *fs_handle_of(const struct fuse_file_info *fi);
 struct fs_handle *fs_handle_new_locked(
     struct fs_node *n, struct fs_env *env, uint64_t ws_handle, bool writable);
 void fs_handle_free(struct pai_fs *fs, struct fs_handle *h);
+/* What came with the openings of a file is not what it has any more. */
+void fs_heads_drop_locked(struct fs_node *n);
 /* Gives back what the server has opened; nobody waits for it. */
 void fs_release_on(struct pai_ws *ws, uint64_t ws_handle);
 

@@ -254,7 +254,7 @@ static bool opens(enum pai_ws_op op)
 /* Nobody waits for it any more: what it opened is closed. */
 static int end_given_up(struct ws_line *l, const struct ws_entry *e, struct pai_view payload)
 {
-	struct pai_ws_req req = {.op = e->op, .in.list.max = PAI_WS_ENTRIES_MAX};
+	struct pai_ws_req req = {.op = e->op};
 	enum pai_ws_op op;
 	uint32_t flags;
 	int error, r = pai_ws_get_reply_head(payload, &op, &error, &flags);
@@ -267,6 +267,11 @@ static int end_given_up(struct ws_line *l, const struct ws_entry *e, struct pai_
 	}
 	if (error || !opens(op)) {
 		return 0;
+	}
+	if (op == PAI_WS_OPEN) {
+		req.in.open.head = PAI_WS_HEAD_BYTES;
+	} else if (op == PAI_WS_OPENDIR) {
+		req.in.list.max = PAI_WS_ENTRIES_MAX;
 	}
 	r = pai_ws_get_reply(payload, &req, &flags);
 	if (r == 0) {

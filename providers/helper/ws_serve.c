@@ -284,7 +284,7 @@ static bool compares(struct stream *s, struct job *j)
 {
 	bool is_small;
 
-	if (j->in.req.op != PAI_WS_BARRIER || j->in.req.error || !s->told) {
+	if (j->in.req.op != PAI_WS_BARRIER || j->in.req.error || !j->in.req.flags || !s->told) {
 		return false;
 	}
 	(void)pthread_mutex_lock(&s->lock);

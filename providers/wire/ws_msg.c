@@ -283,6 +283,7 @@ static void put_what(struct pai_ws_writer *w, const struct pai_ws_req *req, uint
 	}
 	if (parts & PAI_WS_P_PROOF) {
 		pai_ws_w8(w, req->in.open.no_proof);
+		pai_ws_w32(w, (uint32_t)req->in.open.head);
 	}
 	if (parts & PAI_WS_P_TARGET) {
 		pai_ws_wstr(w, req->in.target, PAI_WS_VALUE_BYTES);
@@ -545,6 +546,8 @@ static void get_what(struct pai_reader *in, struct pai_ws_request *r, uint32_t p
 	}
 	if (parts & PAI_WS_P_PROOF) {
 		req->in.open.no_proof = pai_ws_gbool(in);
+		req->in.open.head = pai_get_u32(in);
+		in->bad = in->bad || req->in.open.head > PAI_WS_HEAD_BYTES;
 	}
 	if (parts & (PAI_WS_P_TARGET | PAI_WS_P_VALUE)) {
 		get_value(in, r, (parts & PAI_WS_P_TARGET) != 0);

@@ -220,14 +220,18 @@ static int get_entries(
 	return 0;
 }
 
-static int get_data(struct pai_reader *in, struct pai_ws_req *got)
+static int get_data(struct pai_reader *in, struct pai_ws_req *got, const struct pai_ws_req *asked)
 {
-	struct pai_view v = pai_get_bytes(in, PAI_WS_VALUE_BYTES);
+	bool is_head = got->op == PAI_WS_OPEN;
+	struct pai_view v = pai_get_bytes(in, is_head ? asked->in.open.head : PAI_WS_VALUE_BYTES);
 	bool is_list = got->op == PAI_WS_LISTXATTR;
 
 	if (in->bad || (got->op == PAI_WS_READLINK && v.len && memchr(v.data, '\0', v.len)) ||
 	    (is_list && v.len && v.data[v.len - 1] != '\0')) {
 		in->bad = true;
+		return 0;
+	}
+	if (is_head && v.len == 0) {
 		return 0;
 	}
 	got->out.data = malloc(v.len + 1);
@@ -309,7 +313,7 @@ static int get_results(
 		got->out.offset = pai_ws_gsize(in);
 	}
 	if (results & PAI_WS_R_DATA) {
-		r = get_data(in, got);
+		r = get_data(in, got, asked);
 	}
 	if (results & PAI_WS_R_ENTRIES) {
 		r = get_entries(in, got, asked);

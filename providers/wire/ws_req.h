@@ -45,6 +45,8 @@ struct pai_ws_attr {
 
 #define PAI_WS_ENTRIES_MAX 4096u /* of one listing or COMPARE */
 
+#define PAI_WS_HEAD_BYTES 65536u
+
 enum pai_ws_op {
 	PAI_WS_LOOKUP,   /* at (dir), name -> attr */
 	PAI_WS_GETATTR,  /* at | handle -> attr */
@@ -60,7 +62,7 @@ enum pai_ws_op {
 	PAI_WS_LINK,   /* at (the file) | handle (TMPFILE's), to (dir), to_name -> attr */
 	PAI_WS_OPEN,   /* at | handle (opens anew what has no name left), flags (O_*), to.id
 			  (optional: of the directory that holds `at`), in.open -> out.handle, attr,
-			  out.open_flags */
+			  out.open_flags, out.data and out.len */
 	PAI_WS_CREATE, /* at (dir), name, flags, in.make -> out.handle, attr, out.open_flags,
 			  out.created */
 	PAI_WS_TMPFILE, /* at (dir), flags, in.make -> out.handle, attr */
@@ -93,10 +95,10 @@ enum pai_ws_op {
 			 The attr is read after the watch exists. Idempotent. ENOSPC, EACCES,
 			 EOPNOTSUPP: it can't be watched, so nothing of it may be cached */
 	PAI_WS_UNWATCH, /* at.id */
-	PAI_WS_BARRIER, /* completes after every push for changes made before it was submitted ->
-			   out.end: and after a push (FOUND) of all that differs, in watched
-			   directories, from what was told of a name by LOOKUP, READDIR, COMPARE and
-			   what makes one. False: the client has to COMPARE */
+	PAI_WS_BARRIER, /* completes after every push for changes made before it was submitted;
+			   flags 1: and, if out.end, after a push (FOUND) of all that differs, in
+			   watched directories, from what was told of a name by LOOKUP, READDIR,
+			   COMPARE and what makes one. False: the client has to COMPARE */
 	PAI_WS_ACCESS,  /* at | handle, flags (R_OK..): as the server's own user */
 	/* at (dir), in.known -> each attr, has_attr: many LOOKUPs by one request. Where the ctime
 	 * that was given still holds, so do the flags that were given with it. CAP_WATCH */
@@ -172,6 +174,9 @@ struct pai_ws_req {
 		} make;
 		struct {
 			bool no_proof; /* nobody will ask whether it is PAI_WS_PROVEN */
+			size_t head;   /* the content is wanted along, if it is no longer than this
+					  (at most PAI_WS_HEAD_BYTES) and the server likes: all of it,
+					  read after the attributes, in out.data */
 		} open;
 		const char *target;
 		struct {

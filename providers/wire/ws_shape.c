@@ -38,7 +38,7 @@ const struct pai_ws_shape pai_ws_shapes[PAI_WS_OP_COUNT] = {
 	RENAME_FLAGS},
     [PAI_WS_LINK] = {11, AT | HANDLE | PAI_WS_P_TO | PAI_WS_P_TO_NAME | CRED, ATTR, 0},
     [PAI_WS_OPEN] = {12, AT | HANDLE | PAI_WS_P_TO | PAI_WS_P_OFLAGS | PAI_WS_P_PROOF | CRED,
-	ATTR | PAI_WS_R_OPENED, 0},
+	ATTR | PAI_WS_R_OPENED | PAI_WS_R_DATA, 0},
     [PAI_WS_CREATE] = {13, AT | NAME | PAI_WS_P_OFLAGS | PAI_WS_P_MAKE | CRED,
 	ATTR | PAI_WS_R_OPENED, 0},
     [PAI_WS_TMPFILE] = {14, AT | PAI_WS_P_OFLAGS | PAI_WS_P_MAKE | CRED, ATTR | PAI_WS_R_OPENED, 0},
@@ -65,7 +65,7 @@ const struct pai_ws_shape pai_ws_shapes[PAI_WS_OP_COUNT] = {
     [PAI_WS_UNLOCK_OWNER] = {32, HANDLE | LOCK, 0, 0},
     [PAI_WS_WATCH] = {33, AT, ATTR, 0},
     [PAI_WS_UNWATCH] = {34, AT, 0, 0},
-    [PAI_WS_BARRIER] = {35, 0, PAI_WS_R_END, 0},
+    [PAI_WS_BARRIER] = {35, FLAGS, PAI_WS_R_END, 1},
     [PAI_WS_ACCESS] = {36, AT | HANDLE | FLAGS | CRED, 0, ACCESS_FLAGS},
     [PAI_WS_COMPARE] = {37, AT | PAI_WS_P_KNOWN, PAI_WS_R_KNOWN, 0},
 };

@@ -201,7 +201,27 @@ static int open_by_handle(struct pai_posix *ws, struct pai_ws_req *req)
 	return error ? error : add_handle(ws, req, fd, NULL);
 }
 
-int pai_posix_open(struct pai_posix *ws, struct pai_ws_req *req)
+/* Small enough to come along: less than all of it is of no use. */
+static void add_head(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	size_t size = (size_t)req->attr.size;
+	pai_auto_free char *data = NULL;
+	struct pai_handle *h;
+
+	if (size == 0 || size > req->in.open.head || size > PAI_WS_HEAD_BYTES ||
+	    (req->flags & O_ACCMODE) != O_RDONLY || req->out.open_flags & PAI_WS_DIRECT) {
+		return;
+	}
+	data = malloc(size + 1);
+	h = data ? pai_handles_get(&ws->handles, req->out.handle) : NULL;
+	if (h && pread(h->fd, data, size + 1, 0) == (ssize_t)size) {
+		req->out.data = PAI_TAKE(data);
+		req->out.len = size;
+	}
+	pai_handles_put(&ws->handles, h);
+}
+
+static int open_any(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node n = PAI_NODE_INIT;
 	int fd, error;
@@ -221,6 +241,16 @@ int pai_posix_open(struct pai_posix *ws, struct pai_ws_req *req)
 		error = reopen(n.fd, req, &fd);
 	}
 	return error ? error : add_handle(ws, req, fd, req->at.path);
+}
+
+int pai_posix_open(struct pai_posix *ws, struct pai_ws_req *req)
+{
+	int error = open_any(ws, req);
+
+	if (error == 0 && req->in.open.head) {
+		add_head(ws, req);
+	}
+	return error;
 }
 
 /* --- creating --- */

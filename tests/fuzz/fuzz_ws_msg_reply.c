@@ -36,6 +36,8 @@ static void reply(struct pai_buf *out, struct pai_view p)
 		req.in.known.count = 4;
 	} else if (req.op == PAI_WS_READDIR || req.op == PAI_WS_OPENDIR) {
 		req.in.list.max = ASKED_ENTRIES;
+	} else if (req.op == PAI_WS_OPEN) {
+		req.in.open.head = PAI_WS_HEAD_BYTES;
 	} else if (req.op == PAI_WS_COPY) {
 		req.in.copy.len = ASKED_BYTES;
 	} else {

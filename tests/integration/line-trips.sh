@@ -88,6 +88,37 @@ check("what-the-sandbox-changed",
 if sizes != {"7": 5, "9": 0, "new": 1} or os.path.exists("looked/8"):
     bad = 1
     print(f"not ok trips-what-the-sandbox-changed-is-seen: {sizes}")
+# A small file comes with its opening; once the sandbox has changed it, so does what it is then.
+def cat(path):
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 100000)
+    finally:
+        os.close(fd)
+
+
+fill("small", 20, lambda path: put(path, path * 100))
+fill("larger", 3, lambda path: put(path, "x" * 65537))
+sync()
+os.listdir("small"), os.listdir("larger")
+check("small-files-come-with-the-open", lambda: [cat(f"small/{i}") for i in range(20)], {"open": 20})
+check("larger-ones-are-read", lambda: [cat(f"larger/{i}") for i in range(3)], {"open": 3, "read": 3})
+put(f"{box}/small/3", "other")
+sync()
+got = []
+check("changed-ones-too", lambda: got.append(cat("small/3")), {"open": 1, "getattr": 1})
+fd = os.open("small/4", os.O_RDONLY)
+put(f"{box}/small/4", "changed while it was open")
+sync()
+got.append(os.read(fd, 1000))
+os.close(fd)
+fd = os.open("small/5", os.O_RDWR)
+other = os.open("small/5", os.O_RDONLY)
+os.pwrite(fd, b"own", 0)
+got.append(os.pread(other, 3, 0))
+if got != [b"other", b"changed while it was open", b"own"]:
+    bad = 1
+    print(f"not ok trips-what-came-with-the-open-is-right: {got}")
 sync()
 check("a-barrier", sync, {"barrier": 1})
 sys.exit(bad)

@@ -143,6 +143,7 @@ static void use_file(struct world *w, unsigned *seed)
 		req.flags = O_RDONLY;
 		req.at.path = req.name;
 		req.in.open.no_proof = false; /* in the place of the mode */
+		req.in.open.head = 0;
 	}
 	error = run(w, &req, UINT64_MAX);
 	check("open", error);

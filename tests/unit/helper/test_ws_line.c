@@ -316,7 +316,7 @@ Test(ws_line, a_listing_comes_whole)
 Test(ws_line, a_change_is_pushed_before_the_barrier_is_passed)
 {
 	struct pai_ws_req watch = {.op = PAI_WS_WATCH, .at = {.path = ""}};
-	struct pai_ws_req barrier = {.op = PAI_WS_BARRIER, .at = {.path = ""}};
+	struct pai_ws_req barrier = {.op = PAI_WS_BARRIER, .at = {.path = ""}, .flags = 1};
 	char path[128];
 	bool found = false;
 
@@ -348,7 +348,7 @@ Test(ws_line, a_barrier_finds_what_no_watch_tells)
 {
 	struct pai_ws_req watch = {.op = PAI_WS_WATCH, .at = {.path = ""}};
 	struct pai_ws_req opened = {.op = PAI_WS_OPENDIR, .at = {.path = ""}};
-	struct pai_ws_req barrier = {.op = PAI_WS_BARRIER, .at = {.path = ""}};
+	struct pai_ws_req barrier = {.op = PAI_WS_BARRIER, .at = {.path = ""}, .flags = 1};
 	char path[128], other[160];
 
 	for (int i = 0; i < 200; i++) {

@@ -133,7 +133,7 @@ Test(ws_msg, requests_have_the_documented_bytes)
 	    "03 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00 "
 	    "00 00 00 00  00 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00  00 00 00 00 00 00 00 "
 	    "00 "
-	    "06 00 00 00  00  01 00 00 00  02 00 00 00  12 00 00 00  00 00 00 00");
+	    "06 00 00 00  00  00 00 00 00  01 00 00 00  02 00 00 00  12 00 00 00  00 00 00 00");
 }
 
 static char value[] = "value";
@@ -178,6 +178,7 @@ static struct pai_ws_req sample(enum pai_ws_op op)
 	case PAI_WS_OPEN:
 		r.flags = O_RDWR | O_DSYNC;
 		r.in.open.no_proof = true;
+		r.in.open.head = 100;
 		break;
 	case PAI_WS_READ:
 	case PAI_WS_WRITE:
@@ -388,6 +389,9 @@ static void answer(struct pai_ws_req *r)
 	r->attr = attr_a;
 	switch (r->op) {
 	case PAI_WS_OPEN:
+		r->out.data = value;
+		r->out.len = 3;
+		/* fall through */
 	case PAI_WS_CREATE:
 	case PAI_WS_TMPFILE:
 		r->out.handle = 5;
