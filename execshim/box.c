@@ -80,9 +80,23 @@ void pai_box_disconnect(struct pai_box *b)
 
 /* --- requests --- */
 
+/* A daemon that can't be started by its configuration is not this call's mistake. */
+static int connect_to(const struct pai_box *b, const struct pai_target *t, struct pai_client **ret,
+    struct pai_err *err)
+{
+	char why[sizeof(err->msg)];
+	int r = pai_target_open(t, b->program, true, ret, err);
+
+	if (r < 0 && err->code == PAI_E_INPUT) {
+		(void)snprintf(why, sizeof(why), "%s", err->msg);
+		return pai_err_unavailable(err, PAI_REASON_NOT_SERVED, NULL, "%s", why);
+	}
+	return r;
+}
+
 static int connected(struct pai_box *b, struct pai_err *err)
 {
-	return b->client ? 0 : pai_target_open(&b->target, b->program, true, &b->client, err);
+	return b->client ? 0 : connect_to(b, &b->target, &b->client, err);
 }
 
 /* What every request on the session says. */
@@ -368,7 +382,8 @@ static int take_result(struct pai_box *b, const struct pai_exec_result *result,
 	if (result->die_of && result->ending != PAI_ENDED_EXITED) {
 		return pai_err_set(err, PAI_E_CANCELLED, "cancelled by a signal");
 	}
-	if (result->err.code == PAI_OK || result->err.code == PAI_E_COMMAND_TIMEOUT) {
+	if (result->ending == PAI_ENDED_EXITED &&
+	    (result->err.code == PAI_OK || result->err.code == PAI_E_COMMAND_TIMEOUT)) {
 		*ret = (struct pai_box_exit){
 		    .timed_out = result->err.code != PAI_OK, .code = result->code};
 		return 0;
@@ -409,7 +424,7 @@ int pai_box_run(struct pai_box *b, const struct pai_box_command *c, struct pai_b
 
 	t.place.cwd = (char *)(uintptr_t)c->cwd;
 	t.place.stands_in = false;
-	r = pai_target_open(&t, b->program, true, &client, err);
+	r = connect_to(b, &t, &client, err);
 	if (r < 0) {
 		return r;
 	}
