@@ -2,7 +2,6 @@
 files on this host, or in the containers (far). Not a test by itself."""
 import os
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -297,37 +296,7 @@ def lease():
     return None
 
 
-# --- hostile files ---
-
-
-def escapes(d):
-    os.mkdir(d.top + "/hostile")
-    script = f"""
-    ln -s /etc/shadow shadow; ln -s {TMP}/root-{d.name} up; ln -s ../../../../etc/passwd rel
-    mkfifo fifo; mkdir d; ln -s / d/slash
-    cp /bin/busybox suid; chmod 4755 suid; ls -l suid | cut -c1-10
-    nc -lU sock 2>/dev/null & sleep 0.2; mknod dev b 8 0 2>/dev/null && echo device; true"""
-    code, out, err, _ = run(d, "sh", "-c", script, key="hostile")
-    if code or out != "-rwsr-xr-x\n":
-        return f"set-up: {code} {out} {err}"
-    top = d.top + "/hostile"
-    for name in ("shadow", "up/x", "rel", "d/slash/etc/passwd"):
-        if errno_of(get, f"{top}/{name}")[0] == "":
-            return f"'{name}' leads to a file of the host"
-    if stat.S_IMODE(os.lstat(top + "/fifo").st_mode):
-        return "a FIFO that was not made here can be opened"
-    flags = os.statvfs(top).f_flag
-    if not (flags & os.ST_NOSUID and flags & os.ST_NODEV):
-        return "the mount honours set-user-id or devices"
-    flags = os.statvfs(f"{TMP}/root-{d.name}").f_flag
-    if not (flags & os.ST_NOSUID and flags & os.ST_NODEV):
-        return "the directories behind it honour set-user-id or devices"
-    # Another local user, on the directories behind the mount.
-    (box,) = [p for p in os.listdir(f"{TMP}/root-{d.name}") if len(p) == 20 and
-              os.path.exists(f"{TMP}/root-{d.name}/{p}/workspace/suid")]
-    r = subprocess.run(["setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups",
-                        f"{TMP}/root-{d.name}/{box}/workspace/suid", "id"], capture_output=True)
-    return None if r.returncode and b"uid" not in r.stdout else f"another user ran it: {r}"
+# --- a hostile socket ---
 
 
 def squatted_socket(d):
@@ -339,6 +308,7 @@ def squatted_socket(d):
     os.chmod(TMP + "/host.sock", 0o777)
     listener.listen()
     listener.settimeout(0.2)
+    os.mkdir(d.top + "/hostile")
     code, out, err, _ = run(d, "sh", "-c",
                             f"rm /run/pai/sock/sup.sock; ln -s {TMP}/host.sock /run/pai/sock/sup.sock",
                             key="hostile")
@@ -557,7 +527,7 @@ def main(name, is_far):
         skip(name, why)
         return 0
     here = (both_ways, made_by_root, shape, many_at_once, paused, git_guard, container_stopped, container_removed,
-            removed_under_a_command, removed_under_a_silent_command, engine_killed, daemon_killed, escapes, squatted_socket,
+            removed_under_a_command, removed_under_a_silent_command, engine_killed, daemon_killed, squatted_socket,
             killed_leaves_nothing)
     elsewhere = (both_ways, made_by_root, shape, many_at_once, paused, container_stopped, container_removed,
                  removed_under_a_command, removed_under_a_silent_command, engine_killed_far, daemon_killed, killed_leaves_nothing)
