@@ -11,6 +11,7 @@ if [ "$PAI_ON" = passthrough ]; then
 fi
 start || { not_ok sqlite "no mount"; exit 1; }
 rows=$(short_or_long 150 1500)
+case $PAI_OVER in docker*) rows=$(short_or_long 40 1500) ;; esac
 cat >insert.sh <<'END'
 # insert.sh DB SIDE COUNT: one transaction each, waiting for the other side's lock.
 i=0
