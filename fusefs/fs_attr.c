@@ -122,6 +122,22 @@ static void finish_removed(struct fs_call *c)
 	fs_call_done(c);
 }
 
+/* A directory that is known to be as our last change has left it: the kernel asks before each next
+ * one, for the sake of its times. */
+static bool take_fresh(struct fs_call *c)
+{
+	const uint32_t need = FS_NODE_FRESH | FS_NODE_WATCHED;
+	bool is_fresh;
+
+	pthread_mutex_lock(&c->fs->lock);
+	is_fresh = (c->node->flags & (need | FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME)) == need;
+	if (is_fresh) {
+		c->ws.attr = c->node->attr;
+	}
+	pthread_mutex_unlock(&c->fs->lock);
+	return is_fresh;
+}
+
 static void start_getattr(struct fs_call *c)
 {
 	uint32_t mode;
@@ -148,6 +164,10 @@ static void start_getattr(struct fs_call *c)
 		fs_watch(c, c->node);
 	}
 	fs_know(c);
+	if (take_fresh(c)) {
+		finish_attr(c);
+		return;
+	}
 	c->ws.op = PAI_WS_GETATTR;
 	if (c->fs->options.symlinks == PAI_FS_SYMLINKS_GUARDED && S_ISLNK(mode)) {
 		c->ws.op = PAI_WS_READLINK;
@@ -194,6 +214,7 @@ static void finish_setattr(struct fs_call *c)
 		pthread_mutex_lock(&c->fs->lock);
 		/* The answer itself is told, and clears these. */
 		c->node->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_DATA;
+		c->node->flags &= ~FS_NODE_FRESH;
 		fs_heads_drop_locked(c->node);
 		pthread_mutex_unlock(&c->fs->lock);
 	}
@@ -510,7 +531,7 @@ static void finish_setxattr(struct fs_call *c)
 	if (!c->ws.error) {
 		/* The kernel drops what it believed of the inode's attributes by itself. */
 		pthread_mutex_lock(&c->fs->lock);
-		c->node->flags &= ~FS_NODE_TOLD;
+		c->node->flags &= ~(FS_NODE_TOLD | FS_NODE_FRESH);
 		fs_near_ask_of_locked(c->node);
 		pthread_mutex_unlock(&c->fs->lock);
 	}

@@ -59,6 +59,7 @@ struct fs_node *fs_watcher_locked(struct fs_node *n)
 void fs_note_locked(struct fs_call *c, const struct fs_node *dir, const struct fs_node *n)
 {
 	c->know = fs_know_locked(c->env, dir, n);
+	c->changes = c->env && dir ? (uint64_t)c->env->epoch + dir->changes : 0;
 	c->asked = atomic_load(&c->fs->sequence);
 }
 
@@ -262,7 +263,26 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 void fs_dir_changed_locked(struct fs_node *dir)
 {
 	fs_near_ask_of_locked(dir);
-	dir->flags &= ~FS_NODE_TOLD;
+	dir->flags &= ~(FS_NODE_TOLD | FS_NODE_FRESH);
+}
+
+bool fs_dir_is_ours_locked(const struct fs_call *c, const struct fs_node *dir)
+{
+	return c->env && c->changes == (uint64_t)c->env->epoch + dir->changes &&
+	       dir->flags & FS_NODE_WATCHED && dir->watched_at < c->asked;
+}
+
+void fs_dir_is_locked(struct fs_call *c, struct fs_node *dir, bool ours)
+{
+	const struct pai_ws_attr *attr = &c->ws.out.dir;
+
+	if (dir->flags & FS_NODE_WATCHED && S_ISDIR(attr->mode) &&
+	    fs_same_identity(&dir->attr.id, &attr->id) &&
+	    (ours || fs_told_holds(dir, attr))) { /* a push came first, of the same */
+		dir->attr = *attr;
+		dir->nlink = attr->nlink;
+		dir->flags |= FS_NODE_FRESH;
+	}
 }
 
 /* What a question asked before this would tell is older than it. */
@@ -321,6 +341,11 @@ static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 		}
 		return;
 	}
+	if (n->flags & FS_NODE_FRESH && !(n->flags & FS_NODE_TOLD) && fs_told_holds(n, attr)) {
+		return; /* our own change */
+	}
+	n->flags &= ~FS_NODE_FRESH;
+	n->changes++;
 	void_locked(n);
 	if (n->flags & FS_NODE_TOLD) {
 		fs_notify_inode_locked(n, false);
@@ -465,7 +490,8 @@ static bool is_open_dir(const struct fs_node *n)
 static void forget_node_locked(struct fs_session *s, struct fs_node *n)
 {
 	fs_near_drop_locked(n);
-	n->flags &= ~(FS_NODE_PROVEN | FS_NODE_WATCHED | FS_NODE_WATCHING);
+	n->changes++;
+	n->flags &= ~(FS_NODE_FRESH | FS_NODE_PROVEN | FS_NODE_WATCHED | FS_NODE_WATCHING);
 	if (n->flags & FS_NODE_IN_NAME) {
 		fs_notify_entry_locked(s, n->parent, n->name);
 	}
@@ -484,7 +510,8 @@ static void unwatched_locked(struct fs_node *n)
 	struct fs_node *child;
 
 	fs_near_drop_locked(n);
-	n->flags &= ~(FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
+	n->changes++;
+	n->flags &= ~(FS_NODE_FRESH | FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
 	void_locked(n);
 	fs_notify_inode_locked(n, n->flags & FS_NODE_PAGES);
 	if (is_open_dir(n)) {
@@ -631,7 +658,7 @@ void fs_env_forget_all(struct fs_env *env)
 			forget_node_locked(s, n);
 		}
 	}
-	s->top->flags &= ~(FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
+	s->top->flags &= ~(FS_NODE_FRESH | FS_NODE_WATCHED | FS_NODE_WATCHING | FS_NODE_PROVEN);
 	forget_negatives_locked(s, s->top);
 	fs_near_drop_locked(s->top);
 	fs_notify_inode_locked(s->top, s->top->flags & FS_NODE_PAGES);

@@ -88,13 +88,16 @@ static void reply_entry(struct fs_call *c, struct fs_node *dir, const char *name
 {
 	struct fuse_entry_param e = {.ino = 0};
 	struct fs_node *n;
+	bool ours;
 	int r;
 
 	fs_answer_begin(c);
 	pthread_mutex_lock(&c->fs->lock);
+	ours = fs_dir_is_ours_locked(c, dir);
 	n = fs_entry_locked(c, dir, name, &c->ws.attr, &e);
 	if (c->mutates) {
 		fs_dir_changed_locked(dir);
+		fs_dir_is_locked(c, dir, ours);
 	}
 	if (n && c->ws.op == PAI_WS_MKDIR) {
 		n->looks = 1; /* it will be filled now: what is missing is worth knowing */
@@ -378,15 +381,19 @@ static void removed_locked(struct fs_call *c, struct fs_node *dir, const char *n
 
 static void finish_remove(struct fs_call *c)
 {
+	bool ours;
+
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
 		return;
 	}
 	pthread_mutex_lock(&c->fs->lock);
-	if (fs_may_cache_locked(c, c->node, c->victim)) {
+	ours = fs_dir_is_ours_locked(c, c->node);
+	removed_locked(c, c->node, c->name, c->ws.op == PAI_WS_RMDIR || c->ws.attr.nlink == 0);
+	fs_dir_is_locked(c, c->node, ours);
+	if (ours) {
 		fs_near_gone_locked(c->node, c->name);
 	}
-	removed_locked(c, c->node, c->name, c->ws.op == PAI_WS_RMDIR || c->ws.attr.nlink == 0);
 	pthread_mutex_unlock(&c->fs->lock);
 	fs_call_error(c, 0);
 }
@@ -423,6 +430,7 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void moved_locked(
     struct fs_call *c, struct fs_node *n, struct fs_node *dir, const char *name)
 {
+	n->flags &= ~FS_NODE_FRESH;
 	if (fs_node_rename_locked(c->fs, n, dir, name) < 0) {
 		fs_node_unname_locked(c->fs, n);
 		fs_notify_entry_locked(c->session, dir, name);
@@ -483,15 +491,19 @@ static void renamed_locked(struct fs_call *c)
 
 static void finish_rename(struct fs_call *c)
 {
+	bool ours;
+
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
 		return;
 	}
 	pthread_mutex_lock(&c->fs->lock);
-	if (!(c->ws.flags & RENAME_EXCHANGE) && fs_may_cache_locked(c, c->node, c->victim)) {
+	ours = fs_dir_is_ours_locked(c, c->node);
+	renamed_locked(c);
+	fs_dir_is_locked(c, c->node, ours);
+	if (ours && !(c->ws.flags & RENAME_EXCHANGE)) {
 		fs_near_gone_locked(c->node, c->name);
 	}
-	renamed_locked(c);
 	pthread_mutex_unlock(&c->fs->lock);
 	fs_call_error(c, 0);
 }

@@ -269,10 +269,12 @@ static void reply_create(struct fs_call *c)
 	struct fuse_entry_param e = {.ino = 0};
 	struct fs_handle *h = NULL;
 	struct fs_node *n;
+	bool ours;
 	int r;
 
 	fs_answer_begin(c);
 	pthread_mutex_lock(&c->fs->lock);
+	ours = fs_dir_is_ours_locked(c, c->node);
 	n = fs_entry_locked(c, c->node, c->name, &c->ws.attr, &e);
 	if (n) {
 		h = fs_handle_new_locked(
@@ -284,6 +286,7 @@ static void reply_create(struct fs_call *c)
 		fs_written_locked(n);
 		decide_caching_locked(c, n, &fi);
 		fs_dir_changed_locked(c->node);
+		fs_dir_is_locked(c, c->node, ours);
 		fi.fh = (uintptr_t)h;
 	}
 	pthread_mutex_unlock(&c->fs->lock);

@@ -111,6 +111,9 @@ enum fs_node_flags {
 	 * size, blocks and times doubtful (FUSE_STATX_MODSIZE), its own rename the ctime. */
 	FS_NODE_ASKS_DATA = 1 << 21,
 	FS_NODE_ASKS_CTIME = 1 << 22,
+	/* A directory: `attr` is all of what its server would say, by its last word and what was
+	 * pushed since, whatever the kernel believes. */
+	FS_NODE_FRESH = 1 << 25,
 	FS_NODE_WATCHING = 1 << 24, /* the server has been asked to watch it, by a request that is
 				       on its way */
 	FS_NODE_QUEUED_PAGES = 1 << 12, /* notifications that wait in the queue */
@@ -175,8 +178,9 @@ struct fs_node {
 	struct fs_negative
 	    *negatives; /* names of a directory that the kernel may believe to be missing */
 	uint16_t negative_count;
-	uint8_t looks;                /* for names of a directory elsewhere that are not at hand */
-	struct fs_near *near;         /* its names, where they are at hand */
+	uint32_t changes;     /* raised when a directory is not as we know it, whoever changed it */
+	uint8_t looks;        /* for names of a directory elsewhere that are not at hand */
+	struct fs_near *near; /* its names, where they are at hand */
 	LIST_ENTRY(fs_node) opened;   /* env->opened */
 	LIST_ENTRY(fs_node) unproven; /* env->unproven */
 };
@@ -357,6 +361,7 @@ struct fs_call {
 	size_t size; /* what the kernel asked for */
 	int64_t offset;
 	uint64_t know;    /* the sum of epochs when the request was made */
+	uint64_t changes; /* of the directory in which it changes a name, when it was asked */
 	uint64_t started; /* fs->sequence when it began */
 	uint64_t asked;   /* ... when `know` was noted: what was watched before is told */
 	uint64_t since_ms, deadline_ms;
@@ -484,6 +489,10 @@ void fs_listing_void_locked(struct fs_node *dir);
 void fs_listing_drop_locked(struct fs_node *dir);
 /* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */
 void fs_dir_changed_locked(struct fs_node *dir);
+/* Nobody else has changed the directory since `c` asked for its own change. */
+bool fs_dir_is_ours_locked(const struct fs_call *c, const struct fs_node *dir);
+/* By the answer of `c` the directory is like this since; `ours`: what was asked above, before. */
+void fs_dir_is_locked(struct fs_call *c, struct fs_node *dir, bool ours);
 /* Its data was changed through this mount: the kernel doubts size and times by itself. */
 void fs_written_locked(struct fs_node *n);
 void fs_stat(

@@ -371,6 +371,7 @@ static void submit(struct stream *s, struct job *j)
 {
 	j->submitted = true;
 	j->in.req.done = on_done;
+	j->in.req.wants_dir = true;
 	pai_ws_submit(s->ws, &j->in.req);
 }
 

@@ -110,6 +110,9 @@ static void put_results(struct pai_ws_writer *w, const struct pai_ws_req *req, u
 	if (results & PAI_WS_R_END) {
 		pai_ws_w8(w, req->out.end);
 	}
+	if (results & PAI_WS_R_DIR) {
+		pai_ws_wattr(w, &req->out.dir);
+	}
 }
 
 int pai_ws_put_reply(struct pai_buf *out, uint32_t id, const struct pai_ws_req *req, uint32_t flags)
@@ -329,6 +332,9 @@ static int get_results(
 	}
 	if (results & PAI_WS_R_END) {
 		got->out.end = pai_ws_gbool(in);
+	}
+	if (results & PAI_WS_R_DIR) {
+		got->out.dir = pai_ws_gattr(in);
 	}
 	return r;
 }

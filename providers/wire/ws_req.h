@@ -162,6 +162,9 @@ struct pai_ws_req {
 	struct pai_ws_at to;
 	const char *to_name;
 	uint64_t handle; /* 0: none; then `at` names the object */
+	/* What makes, moves or removes a name gives out.dir too, of the directory of `at` (LINK: of
+	 * `to`): the client of a server elsewhere is spared a question. */
+	bool wants_dir;
 	union {
 		struct {
 			uint32_t valid; /* PAI_WS_SET_* */
@@ -227,7 +230,8 @@ struct pai_ws_req {
 		size_t count;
 		bool end;
 		struct pai_ws_statfs statfs;
-		void *memory; /* what entries point into */
+		struct pai_ws_attr dir; /* with wants_dir, after it; mode 0: not known */
+		void *memory;           /* what entries point into */
 	} out;
 	pai_ws_done_fn done;
 	void *arg; /* the submitter's */

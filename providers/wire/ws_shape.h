@@ -40,6 +40,7 @@ enum pai_ws_result {
 	PAI_WS_R_LOCK = 1 << 7,
 	PAI_WS_R_KNOWN = 1 << 8,
 	PAI_WS_R_END = 1 << 9,
+	PAI_WS_R_DIR = 1 << 10,
 };
 struct pai_ws_shape {
 	uint8_t number; /* on the wire; never changes its meaning */

@@ -73,6 +73,8 @@ int pai_posix_object(struct pai_posix *ws, const struct pai_ws_at *at, struct pa
 /* One component below a directory, O_PATH, not followed, no other mount entered. */
 int pai_posix_child(int dir_fd, const char *name, int *ret_fd);
 int pai_posix_check_name(const char *name);
+/* Where the request wants it: out.dir, of the directory in which it has changed a name. */
+void pai_posix_stat_dir(struct pai_posix *ws, struct pai_ws_req *req, struct pai_node *dir);
 /* "/proc/self/fd/N": how what has no call of its own is done to an O_PATH descriptor. */
 struct pai_proc_path {
 	char text[32];

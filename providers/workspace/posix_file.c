@@ -322,6 +322,9 @@ int pai_posix_create(struct pai_posix *ws, struct pai_ws_req *req)
 	if (error == 0) {
 		error = open_or_create(ws, req, dir.fd, &fd);
 	}
+	if (error == 0) {
+		pai_posix_stat_dir(ws, req, &dir);
+	}
 	return error ? error : add_handle(ws, req, fd, req->name);
 }
 

@@ -9,6 +9,14 @@
 
 #include "providers/workspace/posix.h"
 
+void pai_posix_stat_dir(struct pai_posix *ws, struct pai_ws_req *req, struct pai_node *dir)
+{
+	dir->has_stx = false;
+	if (!req->wants_dir || pai_posix_stat_node(ws, dir, &req->out.dir) != 0) {
+		req->out.dir.mode = 0;
+	}
+}
+
 int pai_posix_lookup(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	pai_auto_node struct pai_node dir = PAI_NODE_INIT;
@@ -98,6 +106,9 @@ static int make(struct pai_posix *ws, struct pai_ws_req *req, enum kind kind)
 	if (error == 0) {
 		error = make_as_caller(ws, req, dir.fd, kind);
 	}
+	if (error == 0) {
+		pai_posix_stat_dir(ws, req, &dir);
+	}
 	return error ? error : pai_posix_stat_at(ws, dir.fd, req->name, &req->attr);
 }
 
@@ -143,6 +154,7 @@ int pai_posix_unlink(struct pai_posix *ws, struct pai_ws_req *req)
 	}
 	stx.stx_nlink -= stx.stx_nlink > 0;
 	pai_posix_fill_fd(ws, -1, &stx, &req->attr);
+	pai_posix_stat_dir(ws, req, &dir);
 	return 0;
 }
 
@@ -165,6 +177,7 @@ int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
 	}
 	id = pai_posix_identity(&stx);
 	pai_dirs_forget(&ws->dirs, &id);
+	pai_posix_stat_dir(ws, req, &dir);
 	return 0;
 }
 
@@ -206,6 +219,7 @@ int pai_posix_rename(struct pai_posix *ws, struct pai_ws_req *req)
 	if (error == 0) {
 		pai_posix_fill_fd(ws, -1, &to.stx, &req->attr);
 	}
+	pai_posix_stat_dir(ws, req, &from);
 	return error;
 }
 
@@ -234,5 +248,8 @@ int pai_posix_link(struct pai_posix *ws, struct pai_ws_req *req)
 		error = errno;
 	}
 	pai_handles_put(&ws->handles, h);
+	if (error == 0) {
+		pai_posix_stat_dir(ws, req, &to);
+	}
 	return error ? error : pai_posix_stat_at(ws, to.fd, req->to_name, &req->attr);
 }

@@ -387,6 +387,7 @@ static struct pai_ws_entry entries[] = {
 static void answer(struct pai_ws_req *r)
 {
 	r->attr = attr_a;
+	r->out.dir = attr_a;
 	switch (r->op) {
 	case PAI_WS_OPEN:
 		r->out.data = value;
