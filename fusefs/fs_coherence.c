@@ -341,8 +341,10 @@ static void attr_pushed_locked(struct fs_node *n, const struct pai_ws_attr *attr
 		}
 		return;
 	}
-	if (n->flags & FS_NODE_FRESH && !(n->flags & FS_NODE_TOLD) && fs_told_holds(n, attr)) {
-		return; /* our own change */
+	/* Our own change, or what it was like before that: a ctime goes forward. */
+	if (n->flags & FS_NODE_FRESH && fs_same_identity(&n->attr.id, &attr->id) &&
+	    (fs_told_holds(n, attr) || attr->ctime_ns < n->attr.ctime_ns)) {
+		return;
 	}
 	n->flags &= ~FS_NODE_FRESH;
 	n->changes++;
