@@ -65,6 +65,9 @@ static void on_attached(void *arg, struct pai_session *s, struct pai_env *e, boo
 		pai_ws_unref(ws);
 		return;
 	}
+	if (!(ws->caps & PAI_WS_CAP_INLINE) && fs->se) {
+		fs_io_read_ahead(fs);
+	}
 	errnum = read_top(env, ws);
 	if (errnum) {
 		pai_log_warn("fuse", "session %s: its workspace can't be read: %s",

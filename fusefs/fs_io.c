@@ -12,9 +12,16 @@
 #include "fusefs/internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/fuse.h>
+#include <stdio.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "providers/base/log.h"
+
+/* As long as a READ can be; each page fault of a mapping reads as much. */
+#define READ_AHEAD "1024"
 
 static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 {
@@ -59,4 +66,20 @@ int fs_io_install(struct pai_fs *fs)
 	static const struct fuse_custom_io io = {.writev = io_writev, .read = io_read};
 
 	return fuse_session_custom_io(fs->se, &io, fuse_session_fd(fs->se));
+}
+
+void fs_io_read_ahead(struct pai_fs *fs)
+{
+	pai_auto_fd int fd = -1;
+	char path[64];
+
+	if (atomic_exchange(&fs->reads_ahead, true)) {
+		return;
+	}
+	(void)snprintf(path, sizeof(path), "/sys/class/bdi/%s/read_ahead_kb", fs->dev);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, READ_AHEAD, sizeof(READ_AHEAD) - 1) < 0) {
+		pai_log_debug("fuse", "%s: %s: the kernel's own read-ahead stays", path,
+		    pai_errno_name(errno));
+	}
 }

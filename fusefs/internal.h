@@ -277,6 +277,7 @@ struct pai_fs {
 	uint64_t init_unique;  /* of FUSE_INIT, once it was read */
 	uint32_t init_offered; /* its flags */
 	bool init_answered;
+	atomic_bool reads_ahead; /* or has tried to */
 	bool watchdog_runs, mountwatch_runs, stopping;
 	atomic_bool served;      /* the loop has ended */
 	struct pai_cancel *stop; /* somebody wants it to end */
@@ -578,6 +579,9 @@ void fs_sessions_free(struct pai_fs *fs);
 
 /* After mounting, before serving: 0 or -errno. */
 int fs_io_install(struct pai_fs *fs);
+/* Something is far away: whoever reads a file from its beginning on is to have more under way than
+ * the 128 KiB that a mount begins with. Only root may have that; once it has been initialised. */
+void fs_io_read_ahead(struct pai_fs *fs);
 
 /* --- the end of a connection that can't end by itself (fs_cutoff.c) --- */
 
