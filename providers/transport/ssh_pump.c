@@ -8,6 +8,10 @@
  * adjustment), or libssh2 fails with BAD_USE. `stuck` is that call. The server reads whatever its
  * own output does, so that waiting for it alone comes to an end.
  *
+ * What poll() has not told of is not read: each try is a system call, and libssh2's reading goes on
+ * until there is nothing more. What it has taken from the connection meanwhile (while it wrote,
+ * say) lies in its queue, which is asked for free.
+ *
  *   user end closed for writing, out empty   EOF is sent
  *   channel's end, in empty                  the stream is over, the ending told, then closed
  *   user end closed                          the rest is sent, within LEAVE_MS
@@ -45,6 +49,7 @@ struct pump {
 	struct side out, in;
 	struct pai_buf words;
 	bool user_ended, user_gone, eof_sent, net_ended;
+	bool user_ready, net_ready; /* may have something to read */
 	uint64_t end_by_ms;
 	int (*stuck)(struct pump *p);
 	int failed; /* of libssh2 */
@@ -112,7 +117,8 @@ static int read_out(struct pump *p)
 	ssize_t n;
 	int r;
 
-	if (p->net_ended || !has_room(&p->in)) {
+	if (p->net_ended || !has_room(&p->in) ||
+	    (!p->net_ready && !libssh2_poll_channel_read(p->lib.channel, 0))) {
 		return 0;
 	}
 	if (make_room(&p->in) < 0) {
@@ -120,10 +126,9 @@ static int read_out(struct pump *p)
 	}
 	n = libssh2_channel_read(p->lib.channel, p->in.buf.data + p->in.buf.len, CHUNK);
 	r = note(p, n, read_out);
+	p->net_ready = p->stuck != NULL; /* to be made again, then */
 	if (r > 0) {
 		p->in.buf.len += p->user_gone ? 0 : (size_t)n;
-	} else if (n == 0) {
-		p->net_ended = libssh2_channel_eof(p->lib.channel);
 	}
 	return r;
 }
@@ -132,9 +137,14 @@ static int read_out(struct pump *p)
 static int read_words(struct pump *p)
 {
 	char piece[4096];
-	ssize_t n = libssh2_channel_read_ex(p->lib.channel, STREAM_ERR, piece, sizeof(piece));
-	int r = note(p, n, read_words);
+	ssize_t n;
+	int r;
 
+	if (p->stuck != read_words && !libssh2_poll_channel_read(p->lib.channel, STREAM_ERR)) {
+		return 0;
+	}
+	n = libssh2_channel_read_ex(p->lib.channel, STREAM_ERR, piece, sizeof(piece));
+	r = note(p, n, read_words);
 	if (r > 0) {
 		size_t room = p->words.max - p->words.len;
 
@@ -175,13 +185,14 @@ static int read_user(struct pump *p)
 {
 	ssize_t n;
 
-	if (p->user_ended || !has_room(&p->out)) {
+	if (!p->user_ready || p->user_ended || !has_room(&p->out)) {
 		return 0;
 	}
 	if (make_room(&p->out) < 0) {
 		return -ENOMEM;
 	}
 	n = recv(p->user_fd, p->out.buf.data + p->out.buf.len, CHUNK, MSG_DONTWAIT);
+	p->user_ready = n == CHUNK;
 	if (n > 0) {
 		p->out.buf.len += (size_t)n;
 		return 1;
@@ -234,6 +245,7 @@ static int move(struct pump *p)
 			moved = moved || r > 0;
 		}
 	} while (moved);
+	p->net_ended = libssh2_channel_eof(p->lib.channel); /* nothing is queued before it */
 	return 0;
 }
 
@@ -263,6 +275,8 @@ static bool wait(struct pump *p)
 	pai_ssh_lib_leave();
 	(void)poll(fds, PAI_COUNT(fds), pai_deadline_poll_ms(p->end_by_ms));
 	pai_ssh_lib_enter();
+	p->net_ready = p->net_ready || fds[0].revents;
+	p->user_ready = p->user_ready || fds[1].revents;
 	if (fds[1].revents & (POLLHUP | POLLERR)) {
 		leave(p);
 	}
@@ -372,6 +386,8 @@ int pai_ssh_pump(struct pai_ssh_lib *take_l, int take_fd, struct pai_ssh_ending 
 	    .out.buf = PAI_BUF_INIT(2 * ROOM),
 	    .in.buf = PAI_BUF_INIT(2 * ROOM),
 	    .words = PAI_BUF_INIT(WORDS_MAX),
+	    .user_ready = true,
+	    .net_ready = true,
 	    .end_by_ms = PAI_NO_DEADLINE};
 	*take_l = (struct pai_ssh_lib){.fd = -1};
 	(void)sigfillset(&all); /* signals are the main thread's */
