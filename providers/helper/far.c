@@ -458,20 +458,27 @@ static int far_list_dir(struct pai_sandbox *sb, const char *path, const struct p
 	return r;
 }
 
+/* Of this incarnation: another one under its id is another sandbox. */
+static int open_to(struct pai_sandbox *sb, enum pai_channel_kind kind, const struct pai_call *call,
+    int *ret_fd, struct pai_err *err)
+{
+	const struct pai_far_config *c = &far_of(sb->provider)->config;
+	char name[PAI_LINK_SANDBOX_MAX + 1];
+	int n = snprintf(name, sizeof(name), "%s/%s", sb->id, sb->incarnation);
+
+	return c->open(c->arg, kind, (size_t)n < sizeof(name) ? name : sb->id, call, ret_fd, err);
+}
+
 static int far_open_exec(
     struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
-	const struct pai_far_config *c = &far_of(sb->provider)->config;
-
-	return c->open(c->arg, PAI_CHANNEL_EXEC, sb->id, call, ret_fd, err);
+	return open_to(sb, PAI_CHANNEL_EXEC, call, ret_fd, err);
 }
 
 static int far_open_files(
     struct pai_sandbox *sb, const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
-	const struct pai_far_config *c = &far_of(sb->provider)->config;
-
-	return c->open(c->arg, PAI_CHANNEL_FILES, sb->id, call, ret_fd, err);
+	return open_to(sb, PAI_CHANNEL_FILES, call, ret_fd, err);
 }
 
 /* --- run() --- */

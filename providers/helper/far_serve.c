@@ -378,19 +378,31 @@ static int serve_calls(struct pai_far_server *s, int *ret_fd, struct pai_err *er
 	return 0;
 }
 
-static int connect_sandbox(struct pai_far_server *s, const char *id, const struct pai_call *call,
+/* `name` is "ID" or "ID/INCARNATION". */
+static int connect_sandbox(struct pai_far_server *s, const char *name, const struct pai_call *call,
     struct pai_sandbox **ret, struct pai_err *err)
 {
-	int r = pai_provider_connect(s->provider, id, call, ret, err);
+	const char *incarnation = strchr(name, '/');
+	pai_auto_free char *id =
+	    strndup(name, incarnation ? (size_t)(incarnation - name) : SIZE_MAX);
+	pai_auto_sandbox struct pai_sandbox *sb = NULL;
+	int r = id ? pai_provider_connect(s->provider, id, call, &sb, err) : pai_err_no_memory(err);
 
-	return r == 0 && !*ret ? pai_err_set(err, PAI_E_NOT_FOUND, "no sandbox %s", id) : r;
+	if (r < 0) {
+		return r;
+	}
+	if (!sb || (incarnation && strcmp(incarnation + 1, pai_sandbox_incarnation(sb)) != 0)) {
+		return pai_err_set(err, PAI_E_NOT_FOUND, "no sandbox %s", id);
+	}
+	*ret = PAI_TAKE(sb);
+	return 0;
 }
 
-static int open_on_sandbox(struct pai_far_server *s, enum pai_channel_kind kind, const char *id,
+static int open_on_sandbox(struct pai_far_server *s, enum pai_channel_kind kind, const char *name,
     const struct pai_call *call, int *ret_fd, struct pai_err *err)
 {
 	pai_auto_sandbox struct pai_sandbox *sb = NULL;
-	int r = connect_sandbox(s, id, call, &sb, err);
+	int r = connect_sandbox(s, name, call, &sb, err);
 
 	if (r < 0) {
 		return r;

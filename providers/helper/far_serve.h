@@ -29,6 +29,7 @@ PAI_DEFINE_AUTO(struct pai_far_server, pai_far_server_free)
  *   CALLS  this server (the frames of call_msg.h); `sandbox` is ""
  *   EXEC   that sandbox's supervisor (exec_msg.h)
  *   FILES  a server of its files (ws_msg.h)
+ * `sandbox` of the latter two is its id, or its id, '/' and the incarnation that it must have.
  * Blocking: a supervisor may have to be started. NOT_FOUND: no such sandbox; UNSUPPORTED; and what
  * the provider says.
  */

@@ -2,7 +2,8 @@
  * local: sandboxes that are directories of this host; what its files share.
  *
  *   ROOT/ID/            one sandbox, 0700
- *     nonce             the identity: its text is the incarnation; unlinked first by kill
+ *     nonce             the identity: its text and birth are the incarnation, so that a copy that
+ *                       was put back is another; unlinked first by kill
  *     meta              what create was given; ttl; replaced whole
  *     lock              flock: changes of meta, kill, sweep
  *     sup.lock          flock: shared to connect to the supervisor, exclusive to start or end one

@@ -280,11 +280,28 @@ int pai_local_make(int root_fd, const struct pai_create_input *input, int key_fd
 
 /* --- opening one --- */
 
+/* Of the file itself: a copy, as a backup that was put back, is another one. Its birth, and where
+ * there is none its last change, which nobody makes. Not its inode: an overlay gives others each
+ * time that it is mounted. */
+static int born(int fd, uint64_t *ret_ns)
+{
+	struct statx stx;
+	const struct statx_timestamp *at = &stx.stx_btime;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME | STATX_CTIME, &stx) < 0) {
+		return -1;
+	}
+	at = stx.stx_mask & STATX_BTIME ? at : &stx.stx_ctime;
+	*ret_ns = (uint64_t)at->tv_sec * 1000000000u + at->tv_nsec;
+	return 0;
+}
+
 static int read_nonce(int dir_fd, int *ret_fd, char **ret, struct pai_err *err)
 {
 	pai_auto_fd int fd =
 	    openat(dir_fd, "nonce", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char text[129];
+	uint64_t born_ns = 0;
 	struct stat st;
 	ssize_t n;
 
@@ -292,15 +309,15 @@ static int read_nonce(int dir_fd, int *ret_fd, char **ret, struct pai_err *err)
 		return pai_err_sys(err, "nonce");
 	}
 	n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pread(fd, text, sizeof(text) - 1, 0) : -1;
-	if (n <= 1) {
+	if (n <= 1 || born(fd, &born_ns) < 0) {
 		(void)pai_err_unavailable(err, PAI_REASON_BACKEND, NULL, "the nonce is damaged");
 		err->retryable = false;
 		return -err->errnum;
 	}
 	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
-	*ret = strdup(text);
-	if (!*ret) {
+	if (asprintf(ret, "%s-%llx", text, (unsigned long long)born_ns) < 0) {
+		*ret = NULL;
 		return pai_err_no_memory(err);
 	}
 	*ret_fd = PAI_TAKE_FD(fd);

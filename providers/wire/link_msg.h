@@ -44,7 +44,7 @@ enum pai_channel_kind {
 #define PAI_LINK_CHALLENGE 16
 #define PAI_LINK_CLIENT_MAX 128
 #define PAI_LINK_TEXT_MAX 255           /* incarnation, or why not */
-#define PAI_LINK_SANDBOX_MAX 255        /* bytes of a sandbox's id */
+#define PAI_LINK_SANDBOX_MAX 255        /* bytes of a sandbox's id, or "ID/INCARNATION" */
 #define PAI_LINK_PING_MAX 64            /* bytes of a PING */
 #define PAI_LINK_BANNER_MAX (64u << 10) /* what a login shell may print before ATTACHED */
 #define PAI_LINK_WINDOW_MAX (8u << 20)  /* of a channel, as OPEN and OPENED announce it */

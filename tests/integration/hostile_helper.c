@@ -597,6 +597,7 @@ static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandb
 	(void)pthread_mutex_init(&c->lock, NULL);
 	(void)snprintf(c->file, sizeof(c->file), "%s/lie-%s", h->home,
 	    kind == PAI_CHANNEL_CALLS ? "calls" : sandbox);
+	c->file[strlen(h->home) + 5 + strcspn(c->file + strlen(h->home) + 5, "/")] = '\0';
 	if (pthread_create(&thread, NULL, up, c) == 0) {
 		(void)pthread_detach(thread);
 	}

@@ -34,7 +34,7 @@ Test(local, identity_and_files_survive_the_provider)
 	struct pai_err err = PAI_ERR_INIT;
 	bool found = false;
 
-	cr_assert_eq(strlen(incarnation), 32);
+	cr_assert_gt(strlen(incarnation), 32);
 	cr_assert_eq(pai_sandbox_write_file(sb, "a/b", "text", 4, &call, &err), 0);
 	pai_sandbox_free(sb);
 	pai_provider_free(local);
@@ -50,6 +50,25 @@ Test(local, identity_and_files_survive_the_provider)
 	pai_sandbox_free(sb);
 	cr_assert_null(connect_to(id, &err));
 	cr_assert_eq(err.code, PAI_OK);
+}
+
+Test(local, a_copy_of_a_sandbox_in_its_place_is_another)
+{
+	struct pai_sandbox *sb = local_create(NULL);
+	struct pai_err err = PAI_ERR_INIT;
+	pai_auto_free char *id = strdup(pai_sandbox_id(sb));
+	pai_auto_free char *incarnation = strdup(pai_sandbox_incarnation(sb));
+	char command[2048];
+
+	(void)snprintf(command, sizeof(command),
+	    "cd '%s/..' && cp -a '%s' snapshot && rm -rf '%s' && mv snapshot '%s'",
+	    local_path(sb, ""), id, id, id);
+	pai_sandbox_free(sb);
+	cr_assert_eq(system(command), 0);
+	sb = connect_to(id, &err);
+	cr_assert(sb, "%s", err.msg);
+	cr_assert_str_neq(pai_sandbox_incarnation(sb), incarnation);
+	pai_sandbox_free(sb);
 }
 
 Test(local, the_nonce_is_held_and_its_links_tell)
