@@ -5,6 +5,7 @@
  */
 #include "providers/helper/serve.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -234,6 +235,46 @@ static _Noreturn void become_worker(
 	_exit(r < 0);
 }
 
+/* Whose socket nobody listens on was killed: a worker that ends takes it along. */
+static void sweep_one(const struct place *other)
+{
+	pai_auto_fd int lock_fd = -1;
+	pai_auto_fd int fd = -1;
+
+	/* Who is about to start a worker of that name holds the lock. */
+	if (try_lock(other, LOCK_EX, &lock_fd, PAI_ERR_IGNORED()) == 0 &&
+	    connect_now(other, &fd, PAI_ERR_IGNORED()) < 0) {
+		(void)unlinkat(other->root_fd, other->sock, 0);
+		(void)unlinkat(other->root_fd, other->lock, 0);
+	}
+}
+
+static void sweep_dead(const struct place *p)
+{
+	pai_auto_dir DIR *dir = NULL;
+	pai_auto_fd int fd = openat(p->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct dirent *e;
+
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir) {
+		return;
+	}
+	(void)PAI_TAKE_FD(fd);
+	while ((e = readdir(dir)) != NULL) {
+		struct place other = {.root_fd = p->root_fd};
+		const char *dot = strrchr(e->d_name, '.');
+
+		if (strncmp(e->d_name, ".work-", 6) != 0 || strlen(e->d_name) != strlen(p->sock) ||
+		    strncmp(e->d_name, p->sock, strlen(p->sock) - 5) == 0 ||
+		    (strcmp(dot, ".sock") != 0 && strcmp(dot, ".lock") != 0)) {
+			continue;
+		}
+		(void)snprintf(other.sock, sizeof(other.sock), "%.22s.sock", e->d_name);
+		(void)snprintf(other.lock, sizeof(other.lock), "%.22s.lock", e->d_name);
+		sweep_one(&other);
+	}
+}
+
 /* The lock is held exclusively. */
 static int start_worker(
     const struct pai_serve_config *c, const struct place *p, struct pai_err *err)
@@ -274,6 +315,7 @@ static int reach_worker(
 	if (r >= 0 || err->code != PAI_OK) {
 		return r;
 	}
+	sweep_dead(p);
 	r = start_worker(c, p, err);
 	r = r < 0 ? r : connect_now(p, ret_fd, err);
 	if (r < 0 && err->code == PAI_OK) {

@@ -269,16 +269,12 @@ def remains(world, daemon):
     wait_for("the end of all", lambda: not alive("1000.75") and not workers(world)
              and not supervisors(), 20)
     boxes = os.path.join(world.home, "boxes")
-    # The worker that was killed above could not take its socket along.
     left = [name for name in os.listdir(boxes) if name != "keys"]
-    left = [name for name in left if not name.startswith(".work-") or "sock" not in name]
-    left = [name for name in left if not name.endswith(".lock") or
-            not os.path.exists(os.path.join(boxes, name.replace(".lock", ".sock")))]
     report("after pai kill nothing is left", "" if not left and killed_key.returncode == 0
            else f"{left} {killed_key}")
 
 
-def dead_daemon(world):
+def dead_daemon(world, worker_too):
     """kill -9 of the daemon: after the grace the host is as if it had never been, save the box."""
     daemon = Daemon(world, "dies", 2)
     process = subprocess.Popen(daemon.argv("sleep", "1000.125"), stdin=subprocess.DEVNULL,
@@ -286,17 +282,40 @@ def dead_daemon(world):
     wait_for("its start", lambda: alive("1000.125"))
     daemon.process.kill()
     daemon.process.wait()
+    if worker_too:
+        for pid in workers(world):
+            os.kill(pid, signal.SIGKILL)
     process.wait(timeout=WAIT_S)
     wait_for("the end of what a dead daemon ran", lambda: not alive("1000.125"), 30)
     wait_for("the end of its worker", lambda: not workers(world), 30)
-    report("after kill -9 of the daemon its commands end with the grace", "")
+    name = "the daemon and its worker" if worker_too else "the daemon"
+    report(f"after kill -9 of {name} its commands end with the grace", "")
     again = Daemon(world, "dies", 2)
     again.pai("kill", "key")
     again.end()
+    wait_for("the end of the worker", lambda: not workers(world), 10)
+    left = [left for left in os.listdir(os.path.join(world.home, "boxes")) if left != "keys"]
+    report(f"... and the next one leaves nothing of {name}", left)
+
+
+def old_helpers(world):
+    """What lies where helpers are kept: of a build that nobody has used for long, and of another."""
+    cache = os.path.join(world.home, ".cache/paifs")
+    os.makedirs(cache, mode=0o700)
+    for name, days in (("pai-helper-long-ago", 200), ("pai-helper-lately", 20)):
+        with open(f"{cache}/{name}", "wb"):
+            pass
+        then = time.time() - days * 86400
+        os.utime(f"{cache}/{name}", (then, then))
+    for path in (os.path.dirname(cache), cache):
+        os.chown(path, world.uid(), world.uid())
+        os.chmod(path, 0o700)
+    return cache
 
 
 def main():
     world = World(os.path.join(TMP, "host"), user="tester" if os.geteuid() == 0 else "").start()
+    cache = old_helpers(world)
     daemon = Daemon(world)
     try:
         done = daemon.run("-c", "echo kept > kept", stdin=subprocess.DEVNULL)
@@ -307,7 +326,11 @@ def main():
         lost(world, daemon)
         killed(world, daemon)
         remains(world, daemon)
-        dead_daemon(world)
+        dead_daemon(world, False)
+        dead_daemon(world, True)
+        left = sorted(os.listdir(cache))
+        report("helpers of other builds go when they are old",
+               "" if len(left) == 2 and left[1] == "pai-helper-lately" else left)
     except Exception as e:  # whatever it is, the host is put away
         report("the script", f"{type(e).__name__}: {e}")
     finally:
