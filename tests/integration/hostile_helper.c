@@ -256,6 +256,23 @@ static void lie_about(const struct channel *c, struct pai_ws_attr *a)
 	}
 }
 
+static bool lists(enum pai_ws_op op)
+{
+	return op == PAI_WS_OPENDIR || op == PAI_WS_READDIR;
+}
+
+static bool is_about_names(const struct channel *c)
+{
+	static const char *const names[] = {
+	    "duplicate", "backwards", "cycle", "slash", "dotdot", "empty", "nul"};
+	bool found = false;
+
+	for (size_t i = 0; i < PAI_COUNT(names); i++) {
+		found = found || is_lie(c, names[i]);
+	}
+	return found;
+}
+
 /* Of the op's own kind; false: the lie isn't told by it. */
 static bool lie_by_op(struct channel *c, const struct pai_frame *f, bool *sent)
 {
@@ -263,7 +280,7 @@ static bool lie_by_op(struct channel *c, const struct pai_frame *f, bool *sent)
 	struct pai_ws_req q = {.op = c->op};
 	uint32_t flags;
 
-	if (c->op == PAI_WS_READDIR) {
+	if (lists(c->op)) {
 		q.in.list.max = PAI_WS_ENTRIES_MAX;
 	} else {
 		q.in.io.len = PAI_WS_IO_BYTES;
@@ -278,8 +295,12 @@ static bool lie_by_op(struct channel *c, const struct pai_frame *f, bool *sent)
 		    (struct pai_ws_attr){.id = {.ino = 4711}, .mode = S_IFREG | 0644, .nlink = 1};
 	}
 	lie_about(c, &q.attr);
-	if (c->op == PAI_WS_READDIR) {
+	if (lists(c->op) && is_about_names(c)) {
 		*sent = replace_name(c, f->id, &q);
+	} else if (is_lie(c, "endless")) {
+		c->endless = true;
+		q.out.end = false;
+		*sent = send_reply(c, f->id, &q);
 	} else {
 		if (is_lie(c, "more")) {
 			q.out.len += 100000000;
@@ -395,9 +416,13 @@ static void learn_root(struct channel *c, const struct pai_frame *f)
 	for (size_t i = 0; i < PAI_COUNT(ops) && c->root.ino == 0; i++) {
 		struct pai_ws_req q = {.op = ops[i]};
 
+		if (lists(q.op)) {
+			q.in.list.max = PAI_WS_ENTRIES_MAX;
+		}
 		if (pai_ws_get_reply(f->payload, &q, &flags) == 0 && q.error == 0) {
 			c->root = q.attr.id;
 		}
+		pai_ws_req_fini(&q);
 	}
 }
 
@@ -412,7 +437,7 @@ static bool down_files(struct channel *c, struct pai_frame *f)
 	(void)pthread_mutex_lock(&c->lock);
 	learn_root(c, f);
 	told = c->lie[0] && c->id == f->id;
-	if (!told && c->endless && f->payload.len && c->op == PAI_WS_READDIR) {
+	if (!told && c->endless) {
 		enum pai_ws_op op;
 		uint32_t flags;
 		int error;
@@ -426,8 +451,7 @@ static bool down_files(struct channel *c, struct pai_frame *f)
 			sent = send_all(c->daemon, c->held.data, c->held.len);
 			pai_buf_consume(&c->held, c->held.len);
 		}
-	} else if (c->endless || is_lie(c, "endless")) {
-		c->endless = true;
+	} else if (!c->lie[0]) {
 		sent = endless(c, f->id);
 	} else if (!lie_by_bytes(c, f, &sent) && !lie_by_op(c, f, &sent)) {
 		sent = false;

@@ -74,12 +74,13 @@ fresh = 0
 
 
 def new_file(data=b"0123456789"):
-    """One that the kernel knows nothing of, made on the other side."""
+    """One that was made on the other side, and has been pushed."""
     global fresh
     fresh += 1
     path = f"{box}/workspace/new-{fresh}"
     w.put(path, data)
     os.chown(path, world.uid(), world.uid())
+    w.wait_for(lambda: not w.errno_of(os.stat, f"{K}/new-{fresh}")[0], 10, "the push of it")
     return f"{K}/new-{fresh}"
 
 
@@ -92,10 +93,6 @@ def cpu_s():
     with open(f"/proc/{d.proc.pid}/stat", encoding="utf-8") as f:
         fields = f.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def stat_it(path):
-    return os.stat(path).st_size
 
 
 def list_it(path):
@@ -122,6 +119,7 @@ def dir_it(_path):
     os.mkdir(f"{box}/workspace/dir-{fresh}")
     for name in ("a", "b", "c"):
         w.put(f"{box}/workspace/dir-{fresh}/{name}")
+    w.wait_for(lambda: os.path.isdir(f"{K}/dir-{fresh}"), 10, "the push of it")
     return list_it(f"{K}/dir-{fresh}")
 
 
@@ -143,10 +141,8 @@ ATTRS = ["negative-size", "huge-size", "no-mode", "strange-mode", "negative-time
 NAMES = ["duplicate", "backwards", "cycle", "slash", "dotdot", "empty", "nul"]
 # What is asked, by which request, and the lies about it.
 LIES = [
-    (stat_it, "lookup", ANY + ["later", "unasked"] + FLOODS + ATTRS),
-    (dir_it, "opendir", ["truncated", "no-handle", "root-id", "no-mode"]),
-    (dir_it, "readdir", NAMES + ["truncated", "unknown-id"]),
-    (w.get, "open", ["no-handle", "truncated", "is-dir", "negative-size"]),
+    (w.get, "open", ANY + ["later", "unasked", "no-handle"] + FLOODS + ATTRS),
+    (dir_it, "opendir", NAMES + ["truncated", "no-handle", "root-id", "no-mode"]),
     (w.get, "read", ["more", "more-data", "unasked", "truncated", "twice"]),
     (write_it, "write", ["more", "unknown-id", "truncated"]),
     (link_it, "symlink", ["no-mode", "is-dir", "truncated"]),
@@ -156,7 +152,7 @@ LIES = [
 
 
 def lie(act, op, name):
-    path = new_file()
+    path = new_file(bytes(1 << 20) if op == "read" else b"0123456789")  # a small one comes at once
     told = arm(f"FILES {op} {name}")
     answer, took = w.errno_of(act, path, seconds=40)
     if not is_gone(told):
@@ -189,14 +185,16 @@ def harmless():
 def endless():
     """A listing without an end: the caller may read on; the daemon doesn't grow with it."""
     new_file()
-    os.makedirs(f"{box}/workspace/endless", exist_ok=True)
-    arm("FILES readdir endless")
+    os.mkdir(f"{box}/workspace/endless")
+    w.put(f"{box}/workspace/endless/one")
+    told = arm("FILES opendir endless")
+    w.wait_for(lambda: not w.errno_of(os.stat, f"{K}/endless")[0], 10, "the push of it")
     child = w.Child(list_it, f"{K}/endless")
     answer = child.wait(12)
     if answer is None:
         child.kill()
     print(f"# an endless listing ended with {answer}", flush=True)
-    return harmless()
+    return harmless() if is_gone(told) else "opendir was not asked"
 
 
 def in_exec(name):
@@ -271,7 +269,7 @@ def main():
             for name in names:
                 w.case(f"{op}-{name}", lie, act, op, name)
         if w.LONG:  # each waits for all of the time in which an answer is owed
-            for act, op in ((stat_it, "lookup"), (w.get, "read"), (write_it, "write")):
+            for act, op in ((w.get, "open"), (w.get, "read"), (write_it, "write")):
                 w.case(f"{op}-never", lie, act, op, "never")
         w.case("readdir-endless", endless)
         for name in ("more-output", "unknown-id", "twice", "credit", "wrong-count", "bad-kind",
