@@ -37,7 +37,9 @@ struct pai_box_command {
 	uint64_t timeout_ms;
 	const char *input; /* its stdin; NULL: none */
 	size_t input_len;
-	pai_sink_fn on_output; /* may not be NULL */
+	/* May not be NULL. Stream 0: the command is run again, in a new environment; what came so
+	 * far is void. */
+	pai_sink_fn on_output;
 	void *arg;
 };
 struct pai_box_exit {

@@ -173,11 +173,36 @@ static int on_error(struct pai_exec_state *r, struct pai_view payload, struct pa
 	return 0;
 }
 
+/* All bytes of the first start are granted, so that the daemon's account of them is closed; those
+ * of the second have a window of their own. */
+static int on_restarted(struct pai_exec_state *r, struct pai_err *err)
+{
+	if (!r->o->on_output || r->ended) {
+		return bad_frame(err, "a restart that may not be");
+	}
+	for (uint8_t i = 0; i < 2; i++) {
+		struct pai_sink *s = &r->sinks[i];
+		uint32_t left = (uint32_t)(s->received - s->announced);
+
+		if (left > 0) {
+			pai_exec_send_or_lose(r, pai_exec_put_credit(pai_client_out(r->c),
+						     PAI_EXEC_ID, (uint8_t)(i + 1), left));
+		}
+		s->received = s->finished = s->announced = 0;
+		r->granted[i] = PAI_EXEC_WINDOW;
+	}
+	r->o->on_output(r->o->output_arg, 0, NULL, 0);
+	return 0;
+}
+
 static int on_notice(struct pai_exec_state *r, struct pai_view payload, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *obj = NULL;
 	int parsed = parse_object(payload, &obj, err);
 
+	if (parsed == 0 && pai_json_bool(obj, "restarted", false)) {
+		return on_restarted(r, err);
+	}
 	if (parsed < 0 || !pai_json_bool(obj, "environmentReset", false)) {
 		return parsed;
 	}

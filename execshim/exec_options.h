@@ -25,7 +25,8 @@ struct pai_exec_options {
 	int status_fd;                         /* -1: none */
 	/* For callers that are no shell: the output goes here in place of the descriptors 1 and 2,
 	 * stdin is `input` (NULL: none), and a signal that would end us cancels the command. NULL:
-	 * as a shell. */
+	 * as a shell.
+	 * Stream 0: the command is started again, what came so far is void. */
 	pai_sink_fn on_output;
 	void *output_arg;
 	const char *input;

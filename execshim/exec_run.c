@@ -476,6 +476,7 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 	struct pai_control_exec e = {
 	    .key = (char *)r->t->place.key,
 	    .no_retry = r->o->no_retry,
+	    .keeps_output = r->o->on_output != NULL,
 	    .start = {.argv = r->o->argv,
 		.cwd = r->t->place.cwd,
 		.env = env,

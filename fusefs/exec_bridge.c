@@ -13,8 +13,8 @@
  * tells besides is gathered in `events` and absorbed by one posted call.
  *
  * Retry: before the start was acknowledged; after it only when the sandbox is proven gone, no
- * output was delivered, no stdin byte was sent (who sends can't know that it was not taken) and
- * there is no terminal and no stream to a port.
+ * output was delivered (save to a client that keeps it to the end), no stdin byte was sent (who
+ * sends can't know that it was not taken) and there is no terminal and no stream to a port.
  */
 #include <errno.h>
 #include <signal.h>
@@ -433,7 +433,7 @@ static bool may_retry(const struct pai_bridge *b)
 	}
 	return !b->started ||
 	       (!b->stdin_sent && !(b->start.flags & (PAI_START_PTY | PAI_START_CONNECT)) &&
-		   b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] == 0);
+		   (b->keeps_output || b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] == 0));
 }
 
 static void ended_lost(struct pai_bridge *b)
@@ -667,6 +667,9 @@ static void attempt_job(void *arg)
 
 static void begin_attempt(struct pai_bridge *b)
 {
+	if (b->delivered[PAI_STDOUT] + b->delivered[PAI_STDERR] > 0) {
+		pai_bridge_restart_output(b);
+	}
 	b->attempts++;
 	b->end = PAI_BRIDGE_RUNNING;
 	b->line_credit = 0; /* a new line begins without */
@@ -695,6 +698,7 @@ int pai_bridge_new(
 	b->key = take_exec->key;
 	memcpy(b->cwd_environment, take_exec->cwd_environment, sizeof(b->cwd_environment));
 	b->no_retry = take_exec->no_retry;
+	b->keeps_output = take_exec->keeps_output;
 	b->caller_sid = take_exec->caller_sid;
 	b->caller_sid_started = take_exec->caller_sid_started;
 	b->start = take_exec->start;
@@ -711,13 +715,15 @@ int pai_bridge_new(
 
 int pai_bridge_credit(struct pai_bridge *b, uint8_t stream, uint32_t bytes)
 {
-	uint64_t outstanding = b->outstanding[stream];
+	uint64_t stale = b->stale[stream] < bytes ? b->stale[stream] : bytes;
 
-	if (bytes > outstanding) {
+	b->stale[stream] -= stale;
+	bytes -= (uint32_t)stale;
+	if (bytes > b->outstanding[stream]) {
 		return -EPROTO;
 	}
 	b->outstanding[stream] -= bytes;
-	if (b->exec) {
+	if (b->exec && bytes > 0) {
 		pai_exec_credit(b->exec, stream, bytes);
 	}
 	return 0;

@@ -30,7 +30,7 @@ struct pai_bridge {
 	uint32_t id;
 	char *key;
 	char cwd_environment[PAI_ENVIRONMENT_TAG + 1];
-	bool no_retry;
+	bool no_retry, keeps_output;
 	uint32_t caller_sid;
 	uint64_t caller_sid_started;
 	struct pai_exec_start start;
@@ -69,6 +69,7 @@ struct pai_bridge {
 	_Atomic bool discard_output;
 	_Atomic uint64_t delivered[3];   /* bytes of each stream that the client was sent */
 	_Atomic uint64_t outstanding[3]; /* ... and hasn't granted again */
+	uint64_t stale[3];               /* of a start that is void: loop thread only */
 
 	pthread_mutex_t lock;
 	struct pai_bridge_events events;
@@ -76,6 +77,8 @@ struct pai_bridge {
 	bool sent_started; /* line thread only */
 };
 
+/* What was delivered is void, the client is told. Its bytes are granted again, but to nobody. */
+void pai_bridge_restart_output(struct pai_bridge *b);
 /* Sends STATUS. */
 void pai_bridge_send_status(struct pai_bridge *b);
 /* The ledger's row, to be written later; false: there will be none, which has been logged. */

@@ -1,4 +1,4 @@
-/* How a command ended, for people and programs: the STATUS object and the ledger's row. */
+/* What is told of a command: that it begins anew, how it ended (STATUS), the ledger's row. */
 #include <signal.h>
 #include <string.h>
 
@@ -91,6 +91,19 @@ static int set_ending(const struct pai_bridge *b, struct pai_json *status)
 		return pai_json_set(status, "error", pai_json_from_err(&error));
 	}
 	return r ? r : pai_json_set_null(status, "error");
+}
+
+void pai_bridge_restart_output(struct pai_bridge *b)
+{
+	pai_auto_json struct pai_json *notice = pai_json_object();
+
+	for (uint8_t stream = PAI_STDOUT; stream <= PAI_STDERR; stream++) {
+		b->stale[stream] = b->outstanding[stream];
+		b->outstanding[stream] = 0;
+		b->delivered[stream] = 0;
+	}
+	pai_conn_send_json(b->conn, PAI_MSG_NOTICE, b->id,
+	    pai_json_set_bool(notice, "restarted", true) < 0 ? NULL : notice);
 }
 
 void pai_bridge_send_status(struct pai_bridge *b)

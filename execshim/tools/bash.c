@@ -57,8 +57,15 @@ static void tell(struct run *r, struct channel *ch)
 static void on_output(void *arg, int stream, const char *data, size_t len)
 {
 	struct run *r = arg;
-	struct channel *ch = &r->channels[stream - 1];
+	struct channel *ch = &r->channels[stream ? stream - 1 : 0];
 
+	if (stream == 0) {
+		for (size_t i = 0; i < 2; i++) {
+			pai_buf_clear(&r->channels[i].kept);
+			r->channels[i].bytes = 0;
+		}
+		return;
+	}
 	ch->bytes += len;
 	if (ch->kept.len + len > KEPT_MAX) {
 		pai_buf_consume(&ch->kept, ch->kept.len / 2);
@@ -76,7 +83,9 @@ static const char spool_script[] =
 
 static void take_dir(void *arg, int stream, const char *data, size_t len)
 {
-	if (stream == 1) {
+	if (stream == 0) {
+		pai_buf_clear(arg);
+	} else if (stream == 1) {
 		(void)!pai_buf_add(arg, data, len);
 	}
 }

@@ -84,7 +84,9 @@ static void gather(void *arg, int stream, const char *data, size_t len)
 {
 	struct pai_buf *to = arg;
 
-	if (stream == 1 && pai_buf_add(to, data, len) < 0) {
+	if (stream == 0) {
+		pai_buf_clear(to);
+	} else if (stream == 1 && pai_buf_add(to, data, len) < 0) {
 		to->max = 0; /* too much: nothing more is taken */
 	}
 }

@@ -80,7 +80,15 @@ static void on_output(void *arg, int stream, const char *data, size_t len)
 {
 	struct search *s = arg;
 	struct pai_buf *to = stream == 1 ? &s->out : &s->errors;
-	size_t room = to->max - to->len;
+	size_t room;
+
+	if (stream == 0) {
+		pai_buf_clear(&s->out);
+		pai_buf_clear(&s->errors);
+		s->is_over = false;
+		return;
+	}
+	room = to->max - to->len;
 
 	if (pai_buf_add(to, data, len < room ? len : room) < 0 || len > room) {
 		s->is_over = s->is_over || stream == 1;

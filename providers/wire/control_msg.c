@@ -2,9 +2,8 @@
  * An EXEC carries the START of exec_msg.h as its tail, so that the two can't drift apart: whoever
  * passes the command on hands that tail's fields to the line as they are.
  *
- * EXEC:  str key, u8 flags (1 no_retry), u32 sid, u64 sid_started, str cwd_environment, START's
- *        payload
- * HELLO: u32 magic, u16 version, JSON
+ * EXEC:  str key, u8 flags (1 no_retry, 2 keeps_output), u32 sid, u64 sid_started, str
+ * cwd_environment, START's payload HELLO: u32 magic, u16 version, JSON
  */
 #include "providers/wire/control_msg.h"
 
@@ -17,7 +16,8 @@
 
 enum {
 	FLAG_NO_RETRY = 1 << 0,
-	FLAGS_KNOWN = FLAG_NO_RETRY,
+	FLAG_KEEPS_OUTPUT = 1 << 1,
+	FLAGS_KNOWN = FLAG_NO_RETRY | FLAG_KEEPS_OUTPUT,
 };
 
 void pai_control_exec_fini(struct pai_control_exec *e)
@@ -31,7 +31,9 @@ static int put_exec_head(struct pai_buf *out, const struct pai_control_exec *e)
 {
 	int r = pai_buf_put_bytes(out, e->key, strlen(e->key));
 
-	r = r ? r : pai_buf_put_u8(out, e->no_retry ? FLAG_NO_RETRY : 0);
+	r = r ? r
+	      : pai_buf_put_u8(out,
+		    (e->no_retry ? FLAG_NO_RETRY : 0) | (e->keeps_output ? FLAG_KEEPS_OUTPUT : 0));
 	r = r ? r : pai_buf_put_u32(out, e->caller_sid);
 	r = r ? r : pai_buf_put_u64(out, e->caller_sid_started);
 	return r ? r : pai_buf_put_bytes(out, e->cwd_environment, strlen(e->cwd_environment));
@@ -72,6 +74,7 @@ int pai_control_get_exec(struct pai_view payload, struct pai_control_exec *ret)
 	int r;
 
 	e.no_retry = flags & FLAG_NO_RETRY;
+	e.keeps_output = flags & FLAG_KEEPS_OUTPUT;
 	e.caller_sid = pai_get_u32(&in);
 	e.caller_sid_started = pai_get_u64(&in);
 	environment = pai_get_str(&in, PAI_ENVIRONMENT_TAG);

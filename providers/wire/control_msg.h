@@ -43,6 +43,9 @@ struct pai_control_exec {
 	char cwd_environment[PAI_ENVIRONMENT_TAG + 1]; /* the tag of the environment that the caller
 							  stands in; "" when it stands in none */
 	bool no_retry;
+	/* The client hands no output on before the end: when the command is started again, what was
+	 * sent of the first start is void, with NOTICE {"restarted":true}. */
+	bool keeps_output;
 	uint32_t caller_sid; /* the caller's POSIX session, and its leader's start time: who is */
 	uint64_t caller_sid_started; /* told of a reset (0 when unknown) */
 	struct pai_exec_start start; /* cwd: absolute sandbox path */

@@ -68,6 +68,19 @@ def says(result, code, *words):
 
 
 @test
+def a_restart_that_was_not_asked_for_is_refused():
+    def body(conn, _):
+        conn.started()
+        conn.send(fake.STDOUT, b"x")
+        conn.send(fake.NOTICE, b'{"restarted":true}')
+        hang(conn)
+
+    r = run(on_exec(body), "true")
+    says(r, 125, "outcome unknown", "(protocol)")
+    assert r.stdout == b"x", r
+
+
+@test
 def a_greeting_that_is_none_is_refused():
     says(run(lambda c: c.sock.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 9), "true"), 125,
          "nothing ran", "(protocol)")

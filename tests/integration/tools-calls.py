@@ -147,6 +147,32 @@ def a_reset_in_the_middle_of_a_step():
     return None if got == wanted else f"{got}"
 
 
+def run_again(lines):
+    """A command whose sandbox goes when it has already said something: run once more in the next one,
+    as if the first had never been; the bytes of the first are none of its answer."""
+    d = daemon()
+    s = Session(d, fill=False)
+    s.call("write", path="/workspace/old", content="1")
+    command = f"seq {lines}; seq {lines} >&2; if test -e old; then touch begun; sleep 60; fi; echo done"
+    thread = threading.Thread(target=lambda: (
+        wait_for(lambda: s.call("read", path="/workspace/begun")[1]["status"] == "text"),
+        d.pai("kill", "--sandbox", d.session()["sandboxId"])))
+    thread.start()
+    status, answer = s.call("bash", command=command)
+    thread.join()
+    d.stop()
+    if status or answer["exitCode"] != 0 or not answer["environmentReset"]:
+        return f"{status} {str(answer)[:300]}"
+    numbers = "".join(f"{i}\n" for i in range(1, lines + 1))
+    for channel, wanted in (("stdout", numbers + "done\n"), ("stderr", numbers)):
+        got = answer[channel]
+        if got != wanted and got.split("]\n", 1)[-1] != wanted[-30000:]:
+            return f"{channel}: {got[:200]} ... {got[-100:]}"
+        if got != wanted and f"of {len(wanted):,} bytes" not in got:
+            return f"{channel}: {got[:100]}"
+    return None
+
+
 def a_command_that_is_lost():
     """It may have run: then nobody says that it did not, and the calls after it are not made."""
     d = daemon()
@@ -474,6 +500,8 @@ def main():
     case("lost in the middle of a call", lost_in_the_middle)
     case("a reset between calls", a_reset_between_calls)
     case("a reset in the middle of a step", a_reset_in_the_middle_of_a_step)
+    case("a command run again, little said", run_again, 3)
+    case("a command run again, much said", run_again, 600000)
     case("a command that is lost", a_command_that_is_lost)
     d = daemon()
     s = Session(d, fill=False)
