@@ -7,7 +7,7 @@ build="gcc make pkg-config libc6-dev libfuse3-dev fuse3 libcjson-dev libmd-dev l
 helpers="musl-tools gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
 test="libcriterion-dev clang libclang-rt-dev clang-format universal-ctags shellcheck python3 git rsync sqlite3 attr vim
 	procps psmisc util-linux e2fsprogs stress-ng strace patch perl qemu-user-static docker.io busybox-static ripgrep python3-jsonschema
-	openssh-client openssh-server $helpers"
+	openssh-client openssh-server tcsh fish $helpers"
 coverage="lcov"
 bench="gcc pkg-config libfuse3-dev bindfs sshfs openssh-server openssh-client python3 git make"
 

@@ -242,12 +242,16 @@ def choice(world):
     for name, option in (("client-ciphers", gcm[0]), ("compression", "Compression yes")):
         carried(name, configured(world, "config_" + name, option), PROGRAM + " (libssh2 knows no")
     jump = configured(world, "config_jump", "ProxyJump hop", "HostName 127.0.0.1")
-    with open(world.config, encoding="utf-8") as f:
+    hop = World(os.path.join(TMP, "hop"), user=USER).start()
+    with open(hop.config, encoding="utf-8") as f:
         text = f.read().replace("Host box", "Host hop")
     with open(jump, "a", encoding="utf-8") as f:
         f.write(text)
     # The hop's own ssh is told of the file by the first one's -F.
     carried("proxy-jump", jump, PROGRAM + " (libssh2 knows no ProxyJump)")
+    with open(hop.at("sshd.log"), encoding="utf-8", errors="replace") as f:
+        report("proxy-jump-by-the-hop", "" if "Accepted publickey" in f.read() else "nobody came")
+    hop.stop()
     sftp = World(os.path.join(TMP, "sftp"), user=USER, options=["ForceCommand internal-sftp"]).start()
     fails("internal-sftp", sftp.config, "unavailable not-served final", "runs no command of ours",
           want=b"This service allows sftp connections only.\n", data=b"\0\0\0\1\1")

@@ -113,9 +113,29 @@ def changed_key(world):
     refused("host-key-changed", options(world), "is not the known one")
 
 
+BUSYBOX = "; ".join(f"mount --bind /bin/busybox /usr/bin/{s}" for s in ("dash", "bash"))
+
+
+def login_shells(user):
+    """Whatever runs the first word, by both transports and without a helper."""
+    if os.geteuid() != 0:
+        print("skip login-shells: only root can give a user a shell of the test's own")
+        return
+    for name, how in (("csh", {"shell": "/bin/tcsh"}), ("fish", {"shell": "/usr/bin/fish"}),
+                      ("busybox", {"prepare": BUSYBOX}),
+                      ("one-session", {"options": ["MaxSessions 1"]})):
+        if not os.path.exists(how.get("shell", "/bin/busybox")):
+            print(f"skip {name}: not installed")
+            continue
+        world = World(os.path.join(TMP, name), user=user, **how).start()
+        for way in ("ssh", "libssh2"):
+            works(f"{name}-by-{way}", world, transport=way)
+        works(f"{name}-without-helper", world, helper="off")
+        world.stop()
+
+
 def variants(user):
     kinds = [
-        ("max-sessions-1", {"options": ["MaxSessions 1"]}, None),
         ("rsa-host-key", {"rsa": True}, None),
         ("modern-ciphers-only", {"options": [
             "Ciphers chacha20-poly1305@openssh.com,aes256-gcm@openssh.com",
@@ -160,6 +180,7 @@ def main():
     changed_key(world)
     world.stop()
     variants(user or "")
+    login_shells(user or "")
     report("every worker leaves", workers_gone())
     if not os.environ.get("PAI_TMP"):
         shutil.rmtree(TMP)
