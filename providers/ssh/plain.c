@@ -46,6 +46,19 @@ static void new_nonce(char nonce[NONCE_BYTES])
 	}
 }
 
+/* As we made them. */
+static bool is_name(const char *dir)
+{
+	return (strncmp(dir, "k-", 2) == 0 || strncmp(dir, "r-", 2) == 0) &&
+	       strspn(dir + 2, "0123456789abcdef") == strlen(dir + 2);
+}
+
+static bool is_nonce(const char *nonce)
+{
+	return strlen(nonce) == NONCE_BYTES - 1 &&
+	       strspn(nonce, "0123456789abcdef") == NONCE_BYTES - 1;
+}
+
 /* --- handles --- */
 
 static void sandbox_free(struct pai_sandbox *base)
@@ -237,8 +250,7 @@ static int create(struct pai_provider *base, const struct pai_create_input *in,
 		*err = why;
 		return -err->errnum;
 	}
-	if (strncmp(line, "made ", 5) != 0 || strspn(line + 5, "0123456789abcdef") != 32 ||
-	    line[5 + 32]) {
+	if (strncmp(line, "made ", 5) != 0 || !is_nonce(line + 5)) {
 		return unexpected(p, err);
 	}
 	return sandbox_new(p, dir, line + 5, ret, err);
@@ -254,12 +266,13 @@ static int connect(struct pai_provider *base, const char *id, const struct pai_c
 	int r;
 
 	*ret = NULL;
-	if (!dot || dot - id >= (int)sizeof(dir) || strspn(dot + 1, "0123456789abcdef") != 32 ||
-	    dot[33] || (strncmp(id, "k-", 2) != 0 && strncmp(id, "r-", 2) != 0) ||
-	    strspn(id + 2, "0123456789abcdef") != (size_t)(dot - id - 2)) {
+	if (!dot || dot - id >= (int)sizeof(dir)) {
 		return 0;
 	}
 	(void)snprintf(dir, sizeof(dir), "%.*s", (int)(dot - id), id);
+	if (!is_name(dir) || !is_nonce(dot + 1)) {
+		return 0;
+	}
 	r = sandbox_new(p, dir, dot + 1, &sb, err);
 	r = r < 0 ? r : tell(p, PAI_SSH_PLAIN_CONNECT, sandbox_of(sb), 0, call, err);
 	if (r < 0 && err->code == PAI_E_NOT_FOUND) {
@@ -273,11 +286,15 @@ static int connect(struct pai_provider *base, const char *id, const struct pai_c
 /* "DIR NONCE CREATED" */
 static int add_item(struct pai_sandbox_list *l, char *line)
 {
-	struct pai_sandbox_info *more = realloc(l->items, (l->count + 1) * sizeof(*more));
+	struct pai_sandbox_info *more;
 	struct pai_sandbox_info *item;
 	char *dir = strsep(&line, " ");
 	char *nonce = strsep(&line, " ");
 
+	if (!nonce || !is_name(dir) || !is_nonce(nonce)) {
+		return -EPROTO;
+	}
+	more = realloc(l->items, (l->count + 1) * sizeof(*more));
 	if (!more) {
 		return -ENOMEM;
 	}
@@ -285,8 +302,8 @@ static int add_item(struct pai_sandbox_list *l, char *line)
 	item = &more[l->count];
 	*item = (struct pai_sandbox_info){.state = PAI_SANDBOX_RUNNING,
 	    .created_wall_ms = line ? strtoll(line, NULL, 10) * 1000 : 0};
-	item->incarnation = strdup(nonce ? nonce : "");
-	if (asprintf(&item->sandbox_id, "%s.%s", dir, nonce ? nonce : "") < 0) {
+	item->incarnation = strdup(nonce);
+	if (asprintf(&item->sandbox_id, "%s.%s", dir, nonce) < 0) {
 		item->sandbox_id = NULL;
 	}
 	l->count++;
@@ -341,8 +358,9 @@ static int list(struct pai_provider *base, const struct pai_strmap *metadata,
 	if (r < 0) {
 		return r;
 	}
-	if (t.in.len > 0 && parse_list(t.in.data, t.token, ret) < 0) {
-		return pai_err_no_memory(err);
+	r = t.in.len > 0 ? parse_list(t.in.data, t.token, ret) : 0;
+	if (r < 0) {
+		return r == -EPROTO ? unexpected(p, err) : pai_err_no_memory(err);
 	}
 	drop_others(ret, metadata);
 	return 0;
@@ -511,7 +529,8 @@ static int list_dir(struct pai_sandbox *sb, const char *path, const struct pai_c
 		size_t n = strlen(t.in.data + at);
 
 		/* The last of them has its NUL as the others, or was cut. */
-		if (at + n >= t.in.len || n < 2 || strchr(t.in.data + at, '/')) {
+		if (at + n >= t.in.len || n < 2 || strchr(t.in.data + at, '/') ||
+		    strcmp(t.in.data + at + 1, ".") == 0 || strcmp(t.in.data + at + 1, "..") == 0) {
 			return unexpected(t.p, err);
 		}
 		if (add_entry(ret, t.in.data + at) < 0) {

@@ -102,7 +102,10 @@ static int take_hex(struct run *r, const char *hex, size_t len)
 	char bytes[2048];
 	size_t n = 0;
 
-	for (size_t i = 0; i + 1 < len && n < sizeof(bytes); i += 2) {
+	if (len % 2 || len > 2 * sizeof(bytes)) {
+		return -EPROTO;
+	}
+	for (size_t i = 0; i < len; i += 2) {
 		int high = from_hex(hex[i]);
 		int low = from_hex(hex[i + 1]);
 
