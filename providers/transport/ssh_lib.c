@@ -178,11 +178,41 @@ static int put_host_keys(struct login *l, struct pai_buf *b)
 	return r;
 }
 
+/* Those of `list` that libssh2 knows: it cuts the others out itself, by a memcpy() onto itself. */
+static int put_known(struct login *l, int method, const char *list, struct pai_buf *b)
+{
+	const char **known = NULL;
+	int count = libssh2_session_supported_algs(l->lib.session, method, &known);
+	int r = 0;
+
+	for (const char *at = list; r == 0 && *at; at += *at == ',') {
+		size_t len = strcspn(at, ",");
+
+		for (int i = 0; r == 0 && i < count; i++) {
+			if (strlen(known[i]) == len && memcmp(known[i], at, len) == 0) {
+				r = pai_buf_printf(b, "%s%s", b->len ? "," : "", known[i]);
+			}
+		}
+		at += len;
+	}
+	if (count > 0) {
+		libssh2_free(l->lib.session, known);
+	}
+	return r;
+}
+
 static int prefer(struct login *l, int method, const char *list, const char *what)
 {
+	pai_auto_buf struct pai_buf known = PAI_BUF_INIT(4096);
 	char why[64];
 
-	if (!list || libssh2_session_method_pref(l->lib.session, method, list) == 0) {
+	if (!list) {
+		return 0;
+	}
+	if (put_known(l, method, list, &known) < 0) {
+		return pai_err_no_memory(l->err);
+	}
+	if (known.len > 0 && libssh2_session_method_pref(l->lib.session, method, known.data) == 0) {
 		return 0;
 	}
 	(void)snprintf(why, sizeof(why), "libssh2 knows none of its %s", what);
