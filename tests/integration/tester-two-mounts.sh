@@ -18,6 +18,7 @@ cd "$MNT" || exit 1
 check key-is-known-there ls "$there"
 on() { echo "$PAI_BUILD/pai-exec -n $1 -s $KEY -- true"; }
 echo one >first
+wait_for 2 test -e "$there/first" # a push away
 is same-workspace "$(cat "$there/first") $(echo two >"$there/second" && sandbox cat second)" "one two"
 # They outlive a daemon, and would keep busy what it was started in.
 "$PAI_BUILD/pai-exec" -n other -s alone -- true

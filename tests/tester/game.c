@@ -231,6 +231,18 @@ static bool run_phase(struct play *p)
 	return good;
 }
 
+static bool sync_sides(struct play *p)
+{
+	int status = 0;
+	pid_t pid = 0;
+
+	if (spawn(p->game->options.barrier, NULL, &pid) != 0 || waitpid(pid, &status, 0) != pid ||
+	    status != 0) {
+		return wrong(p, "the barrier failed", NULL, NULL);
+	}
+	return true;
+}
+
 static bool barrier(struct play *p, bool all)
 {
 	struct pai_check c = {.model = &p->model,
@@ -240,12 +252,9 @@ static bool barrier(struct play *p, bool all)
 	    .all = all,
 	    .map = p->game->barriers % 3 == 2 &&
 		   !(p->game->options.without && strstr(p->game->options.without, "hmap"))};
-	int status = 0;
-	pid_t pid = 0;
 
-	if (spawn(p->game->options.barrier, NULL, &pid) != 0 || waitpid(pid, &status, 0) != pid ||
-	    status != 0) {
-		return wrong(p, "the barrier failed", NULL, NULL);
+	if (!sync_sides(p)) {
+		return false;
 	}
 	p->game->barriers++;
 	pai_model_barrier(&p->model);
@@ -357,6 +366,9 @@ static bool play_open(struct play *p, struct pai_game *g, struct pai_lines *done
 	if (mkdir(path, 0755) != 0 || pai_run_set_root(&p->run, path) != 0) {
 		return wrong(
 		    p, "can't make a directory on the mount", strerrorname_np(errno), NULL);
+	}
+	if (!sync_sides(p)) {
+		return false;
 	}
 	(void)snprintf(path, sizeof(path), "%s/%s", g->options.sandbox, p->root);
 	p->sandbox_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
