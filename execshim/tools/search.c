@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "execshim/tools/matches.h"
 #include "execshim/tools/text.h"
 #include "execshim/tools/tool.h"
 
-#define STATUS_NO_PATH 44 /* of the scripts; no engine's own */
-#define STATUS_ENGINE 2   /* the engine has failed: its stderr says why */
-#define MATCHES_CHARS 30000
-#define LINE_CHARS 500
+#define STATUS_NO_PATH 44  /* of the scripts; no engine's own */
+#define STATUS_ENGINE 2    /* the engine has failed: its stderr says why */
 #define FILTERED_MAX 20000 /* paths that are looked at here */
 #define STDOUT_MAX (64u << 20)
 #define STDERR_MAX (64u << 10)
@@ -167,81 +166,11 @@ static int check_end(struct search *s, const char *path, struct pai_err *err)
 
 /* --- grep --- */
 
-/* Where the text of "path:line:text" begins, as far as it can be told. */
-static size_t text_at(const char *line, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		size_t at = i + 1;
-
-		while (line[i] == ':' && at < len && line[at] >= '0' && line[at] <= '9') {
-			at++;
-		}
-		if (at > i + 1 && at < len && line[at] == ':') {
-			return at + 1;
-		}
-	}
-	return 0;
-}
-
-static int add_match(struct pai_buf *out, const char *line, size_t len)
-{
-	size_t at = text_at(line, len);
-	size_t shown = pai_text_head(line + at, len - at, LINE_CHARS);
-	int r = pai_text_add(out, line, at + shown);
-
-	return r || at + shown == len ? r : pai_buf_add_str(out, "… [clipped]");
-}
-
-struct matches {
-	struct pai_buf text;
-	int64_t count;
-	bool is_cut;
-};
-
-static int take_matches(const struct search *s, int64_t limit, struct matches *m)
-{
-	const char *at = s->out.data;
-	const char *end = at + s->out.len;
-	size_t chars = 0;
-
-	m->is_cut = s->is_over;
-	while (at < end) {
-		const char *newline = memchr(at, '\n', (size_t)(end - at));
-		size_t len = newline ? (size_t)(newline - at) : (size_t)(end - at);
-		size_t before = m->text.len;
-		int r;
-
-		/* What ripgrep says of a binary file is no match. */
-		if (text_at(at, len) == 0) {
-			at += len + 1;
-			continue;
-		}
-		if (m->count == limit) {
-			m->is_cut = true;
-			break;
-		}
-		r = m->count ? pai_buf_add_str(&m->text, "\n") : 0;
-		r = r ? r : add_match(&m->text, at, len);
-		if (r < 0) {
-			return r;
-		}
-		chars += pai_text_count(m->text.data + before, m->text.len - before);
-		if (m->count > 0 && chars > MATCHES_CHARS) {
-			m->text.len = before;
-			m->is_cut = true;
-			break;
-		}
-		m->count++;
-		at += len + 1;
-	}
-	return 0;
-}
-
 static int answer_grep(struct search *s, int64_t limit, struct pai_err *err)
 {
-	struct matches m = {.text = PAI_BUF_INIT(SIZE_MAX - 1)};
+	struct pai_matches m = {.text = PAI_BUF_INIT(SIZE_MAX - 1), .is_cut = s->is_over};
 	char number[32];
-	int r = s->out.len ? take_matches(s, limit, &m) : 0;
+	int r = pai_matches_take(s->out.data, s->out.len, limit, &m);
 
 	if (r == 0 && m.is_cut) {
 		r = pai_buf_printf(&m.text,
