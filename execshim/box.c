@@ -191,14 +191,20 @@ int pai_box_write(struct pai_box *b, const char *path, const void *data, size_t 
 {
 	struct pai_client_exchange x = {.op = "write", .data = data, .len = len};
 	pai_auto_json struct pai_json *reply = NULL;
+	struct pai_json *f;
 	int r;
 
 	if (len > PAI_CONTROL_FILE_MAX) {
 		return pai_err_limit(
 		    err, PAI_E_FILE_TOO_LARGE, PAI_CONTROL_FILE_MAX, "what is to be written");
 	}
-	r = ask_file(b, &x, path, fields(b), &reply, err);
-	if (r == 0) {
+	f = fields(b);
+	if (pai_json_set_bool(f, "ask", existed != NULL) < 0) {
+		pai_json_free(f);
+		return pai_err_no_memory(err);
+	}
+	r = ask_file(b, &x, path, f, &reply, err);
+	if (r == 0 && existed) {
 		*existed = pai_json_bool(reply, "existed", false);
 	}
 	return r;

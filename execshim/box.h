@@ -57,7 +57,8 @@ int pai_box_died_of(const struct pai_box *b);
  * limit, with PAI_CONTROL_FILE_MAX. */
 int pai_box_read(struct pai_box *b, const char *path, bool *found, struct pai_buf *ret,
     struct pai_err *err) PAI_WARN_UNUSED;
-/* existed: it replaced a file. FILE_TOO_LARGE past PAI_CONTROL_FILE_MAX. */
+/* existed: it replaced a file; NULL: nobody wants to know, which costs less. FILE_TOO_LARGE past
+ * PAI_CONTROL_FILE_MAX. */
 int pai_box_write(struct pai_box *b, const char *path, const void *data, size_t len, bool *existed,
     struct pai_err *err) PAI_WARN_UNUSED;
 struct pai_box_entry {

@@ -241,7 +241,7 @@ static int ask_existed(struct file_use *u, struct pai_env *e, struct pai_err *er
 
 static int write_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
 {
-	int r = ask_existed(u, e, err);
+	int r = pai_json_bool(u->w->request, "ask", true) ? ask_existed(u, e, err) : 0;
 
 	r = r < 0 ? r
 		  : pai_sandbox_write_file(

@@ -197,7 +197,6 @@ struct edit {
 static int edit_once(void *arg, struct pai_box *b, struct pai_err *err)
 {
 	struct edit *e = arg;
-	bool existed;
 	int r;
 
 	pai_buf_clear(&e->before);
@@ -220,7 +219,7 @@ static int edit_once(void *arg, struct pai_box *b, struct pai_err *err)
 				      : pai_err_no_memory(err);
 	}
 	return e->end == PAI_REPLACED
-		   ? pai_box_write(b, e->path, e->after.data, e->after.len, &existed, err)
+		   ? pai_box_write(b, e->path, e->after.data, e->after.len, NULL, err)
 		   : 0;
 }
 

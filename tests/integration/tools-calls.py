@@ -100,9 +100,9 @@ def lost_in_the_middle():
         d = daemon("local", f"fault={CALLS[tool]}#1=lose")
         s = Session(d, fill=False)
         if tool == "edit":
-            # Its second read: the first one made the file known.
+            # Between its read and its write.
             d.stop()
-            d = daemon("local", "fault=read_file#3=lose")
+            d = daemon("local", "fault=write_file#2=lose")
             s = Session(d, fill=False)
             s.call("write", path="/workspace/x", content="1")
         status, answer = s.call(tool, **fields)
@@ -190,6 +190,21 @@ def a_command_that_is_lost():
     if status != 1 or not is_fixed(first, "sandbox-lost"):
         return f"{status} {first}"
     return None if second["status"] == "skipped" and second["after"] == 1 else f"{second}"
+
+
+def calls_counted(s):
+    """What a warm call asks of the provider: one thing, where one is enough."""
+    s.call("bash", command="true")
+    for tool, wanted in (("write", {"read_file": 1, "write_file": 1}), ("read", {"read_file": 1}),
+                         ("listDirectory", {"list_dir": 1}), ("bash", {}), ("grep", {}), ("glob", {}),
+                         ("edit", {"read_file": 1, "write_file": 1})):
+        before = s.daemon.provider_calls()
+        s.call(tool, **{**FIELDS[tool], "reason": "counted"})
+        after = s.daemon.provider_calls()
+        got = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+        if got != wanted:
+            return f"{tool}: {got}"
+    return None
 
 
 # --- steps ---
@@ -505,6 +520,7 @@ def main():
     case("a command that is lost", a_command_that_is_lost)
     d = daemon()
     s = Session(d, fill=False)
+    case("calls of the provider, counted", calls_counted, s)
     case("what stops a step", stops, s)
     case("a step in order", in_order, s)
     case("calls that run together", together, s)
