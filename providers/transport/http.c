@@ -374,8 +374,10 @@ int pai_http_do(struct pai_http *h, const struct pai_http_request *request,
 	if (t.no_memory) {
 		return pai_err_no_memory(err);
 	}
-	/* Of TLS 1.3 a client hears only behind the handshake that he was refused. */
-	if (code == CURLE_RECV_ERROR && strstr(t.words, " alert ")) {
+	/* Of TLS 1.3 a client hears only behind the handshake that he was refused, or finds the
+	 * connection closed before he has sent a byte. */
+	if ((code == CURLE_RECV_ERROR && strstr(t.words, " alert ")) ||
+	    (code == CURLE_SEND_ERROR && h->cert_file && !may_have_been_sent(t.easy))) {
 		code = CURLE_SSL_CERTPROBLEM;
 	}
 	if (code != CURLE_OK) {
