@@ -424,6 +424,8 @@ static int finish(struct pai_options *o, struct pai_err *err)
 	default_choice(&o->special, 0);
 	default_choice(&o->writes, 0);
 	default_choice(&o->helper, 0);
+	/* The server opens files as its own user: who else may, the kernel alone can tell. */
+	o->default_permissions |= o->allow_other;
 	/* There it is the provider's as well: what would be put on a host. */
 	if (o->helper == 1 && strcmp(o->provider, "ssh") == 0 &&
 	    pai_strmap_set(&o->provider_options, "helper", "off") < 0) {

@@ -46,6 +46,10 @@ is root-itself "$(pai-exec pwd)" /workspace
 has shared-by-root "$(as 54321 pai-exec -c 'echo ran in "$PWD"')" '^ran in /workspace$'
 has shared-by-root-by-name "$(cd / && as 54321 pai -n "shared-$$@root" status k)" '^session$'
 has others-are-refused "$(as 54322 pai-exec true)" 'uid 54322 may not use this daemon'
+(umask 077 && echo secret >private)
+echo open >public
+is others-read-what-is-theirs-to-read "$(cd / && as 54322 cat "$TOP/k/public")" open
+has and-no-more "$(cd / && as 54322 cat "$TOP/k/private")" 'Permission denied'
 printf '#!/bin/sh\nid -u >%s/as\necho "{}"\n' "$PAI_TMP/t" >"$PAI_TMP/t/prog"
 chmod 755 "$PAI_TMP/t/prog"
 has no-program-of-theirs "$(cd / && as 54321 pai -n "shared-$$@root" create p -o create="$PAI_TMP/t/prog")" \

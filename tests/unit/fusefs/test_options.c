@@ -353,6 +353,7 @@ Test(options, the_command_line_wins_over_the_file)
 	    parse(ARGS("--no-mount", "-n", "c", "-o", "timeout=4s"), &o, &err), 0, "%s", err.msg);
 	cr_assert_eq(o.timeout_ms, 4000);
 	cr_assert(o.allow_other);
+	cr_assert(o.default_permissions);
 	cr_assert_str_eq(o.create.template_name, "from file");
 	cr_assert_str_eq(o.provider, "memory");
 	cr_assert_str_eq(pai_strmap_get(&o.provider_options, "script"), "/s");
