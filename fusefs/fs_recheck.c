@@ -25,9 +25,10 @@
 #define FLYING_MAX 16 /* requests under way at once, where they are */
 
 struct look {
-	struct fs_node *node; /* referenced */
-	uint64_t ws_handle;   /* 0: by its name */
-	bool is_right;        /* nothing is to be done about it */
+	struct fs_node *node;   /* referenced */
+	struct fs_node *parent; /* as it was when it was collected; to sort by alone */
+	uint64_t ws_handle;     /* 0: by its name */
+	bool is_right;          /* nothing is to be done about it */
 };
 struct recheck {
 	struct fs_env *env; /* referenced */
@@ -88,26 +89,13 @@ static bool add_locked(struct recheck *r, struct fs_node *n, uint64_t ws_handle)
 		r->looks = grown;
 		r->cap = cap;
 	}
-	r->looks[r->count++] = (struct look){.node = n, .ws_handle = ws_handle};
+	r->looks[r->count++] =
+	    (struct look){.node = n, .parent = n->parent, .ws_handle = ws_handle};
 	fs_node_ref_locked(n);
 	return true;
 }
 
-/* A directory's are one after another: a request is about one directory. What is believed has one
- * that is in the table, or is in the top. */
-static bool collect_names_locked(struct recheck *r, const struct fs_node *dir)
-{
-	struct fs_node *n;
-	bool ok = true;
-
-	LIST_FOREACH(n, &dir->children, sibling)
-	{
-		ok = ok && (n->env != r->env || !is_told_by_name(n) || add_locked(r, n, 0));
-	}
-	return ok;
-}
-
-/* False without memory; those with a handle come first. */
+/* False without memory. */
 static bool collect_locked(struct recheck *r, unsigned what)
 {
 	struct fs_env *env = r->env;
@@ -119,14 +107,24 @@ static bool collect_locked(struct recheck *r, unsigned what)
 		ok = ok && (!(what & FS_RECHECK_OPEN) || !is_kept_open(opened) ||
 			       add_locked(r, opened, LIST_FIRST(&opened->handles)->ws_handle));
 	}
-	ok = ok && (!(what & FS_RECHECK_NAMED) || collect_names_locked(r, env->session->top));
 	for (size_t i = 0; ok && what & FS_RECHECK_NAMED && i < env->ident_buckets; i++) {
 		for (struct fs_node *n = env->idents[i]; n && ok; n = n->ident_next) {
-			ok = !S_ISDIR(n->attr.mode) || collect_names_locked(r, n);
+			ok = !is_told_by_name(n) || add_locked(r, n, 0);
 		}
 	}
 	env->epoch++; /* an answer under way is not looked at again */
 	return ok;
+}
+
+/* Those with a handle come first. */
+static int by_parent(const void *a, const void *b)
+{
+	const struct look *x = a, *y = b;
+
+	if (!x->ws_handle != !y->ws_handle) {
+		return x->ws_handle ? -1 : 1;
+	}
+	return (x->parent > y->parent) - (x->parent < y->parent);
 }
 
 /* False: it is not for this batch. */
@@ -197,8 +195,6 @@ static bool fill_batch(struct recheck *r, struct batch *b)
 	const struct fs_node *dir;
 
 	b->r = r;
-	b->path = NULL;
-	b->count = 0;
 	pthread_mutex_lock(&fs->lock);
 	dir = r->looks[r->compared].node->parent;
 	while (r->compared < r->count && batch_add_locked(b, &r->looks[r->compared], dir)) {
@@ -222,7 +218,7 @@ static bool compare_next(struct recheck *r)
 	struct batch *b;
 
 	while (r->compared < r->count) {
-		b = malloc(sizeof(*b)); /* most of it is never touched */
+		b = calloc(1, sizeof(*b));
 		if (!b) {
 			r->compared = r->count;
 			return false;
@@ -382,6 +378,9 @@ void fs_recheck(
 	if (!r) {
 		done(arg);
 		return;
+	}
+	if (r->looks) {
+		qsort(r->looks, r->count, sizeof(*r->looks), by_parent);
 	}
 	while (r->compared < r->count && r->looks[r->compared].ws_handle) {
 		r->compared++;
