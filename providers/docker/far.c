@@ -181,6 +181,43 @@ static struct pai_docker_far *current(struct pai_docker_sandbox *sb)
 	return f;
 }
 
+/* Whether what was asked of `far` was asked of a link that still stands. */
+static bool is_linked(struct pai_docker_sandbox *sb, const struct pai_sandbox *far)
+{
+	struct pai_docker_far *f;
+	bool linked;
+
+	(void)pthread_mutex_lock(&sb->lock);
+	f = sb->far;
+	while (f && f->sandbox != far) {
+		f = f->older;
+	}
+	linked = f && pai_link_alive(f->link);
+	(void)pthread_mutex_unlock(&sb->lock);
+	return linked;
+}
+
+/* A stream that broke off may be a container that was removed: then nothing goes on. And where the
+ * link has ended, "not found" is said of the link: the container may only have been stopped. There
+ * may be another link by now, of somebody else who asked. */
+static int judge(struct pai_docker_sandbox *sb, const struct pai_sandbox *far, int r,
+    const struct pai_call *call, struct pai_err *err)
+{
+	struct pai_err why = PAI_ERR_INIT;
+
+	if (r == 0 || (err->code != PAI_E_UNAVAILABLE && err->code != PAI_E_NOT_FOUND)) {
+		return r;
+	}
+	if (pai_docker_wake(sb, call, &why) < 0 && why.code == PAI_E_NOT_FOUND) {
+		*err = why;
+	} else if (err->code == PAI_E_NOT_FOUND && !is_linked(sb, far)) {
+		(void)pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
+		    "the link to container %.12s has ended", sb->base.id);
+		err->retryable = false;
+	}
+	return -err->errnum;
+}
+
 int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_strmap *env,
     const struct pai_call *call, struct pai_sandbox **ret, struct pai_err *err)
 {
@@ -194,7 +231,7 @@ int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_strmap *
 	if (!f) {
 		r = far_new(sb, env, call, &f, err);
 		if (r < 0) {
-			return r;
+			return judge(sb, NULL, r, call, err);
 		}
 		/* Calls may be under way in the one before: it stays until the handle goes. */
 		(void)pthread_mutex_lock(&sb->lock);
@@ -208,27 +245,6 @@ int pai_docker_far_open(struct pai_docker_sandbox *sb, const struct pai_strmap *
 
 /* --- what a sandbox answers --- */
 
-/* A stream that broke off may be a container that was removed: then nothing goes on. And where the
- * link has ended, "not found" is said of the link: the container may only have been stopped. */
-static int judge(
-    struct pai_docker_sandbox *sb, int r, const struct pai_call *call, struct pai_err *err)
-{
-	bool is_cut = r < 0 && !current(sb);
-	struct pai_err why = PAI_ERR_INIT;
-
-	if (r == 0 || (err->code != PAI_E_UNAVAILABLE && err->code != PAI_E_NOT_FOUND)) {
-		return r;
-	}
-	if (pai_docker_wake(sb, call, &why) < 0 && why.code == PAI_E_NOT_FOUND) {
-		*err = why;
-	} else if (err->code == PAI_E_NOT_FOUND && is_cut) {
-		(void)pai_err_unavailable(err, PAI_REASON_TRANSPORT, NULL,
-		    "the link to container %.12s has ended", sb->base.id);
-		err->retryable = false;
-	}
-	return -err->errnum;
-}
-
 static int far_run(struct pai_sandbox *base, const struct pai_run_input *input,
     const struct pai_call *call, struct pai_run_result *ret, struct pai_err *err)
 {
@@ -236,7 +252,7 @@ static int far_run(struct pai_sandbox *base, const struct pai_run_input *input,
 	struct pai_sandbox *far = NULL;
 	int r = pai_docker_far_open(sb, NULL, call, &far, err);
 
-	return r < 0 ? r : judge(sb, pai_sandbox_run(far, input, call, ret, err), call, err);
+	return r < 0 ? r : judge(sb, far, pai_sandbox_run(far, input, call, ret, err), call, err);
 }
 
 static int far_read_file(struct pai_sandbox *base, const char *path, uint64_t max_bytes,
@@ -247,8 +263,9 @@ static int far_read_file(struct pai_sandbox *base, const char *path, uint64_t ma
 	int r = pai_docker_far_open(sb, NULL, call, &far, err);
 
 	return r < 0 ? r
-		     : judge(sb, pai_sandbox_read_file(far, path, max_bytes, call, found, ret, err),
-			   call, err);
+		     : judge(sb, far,
+			   pai_sandbox_read_file(far, path, max_bytes, call, found, ret, err), call,
+			   err);
 }
 
 static int far_write_file(struct pai_sandbox *base, const char *path, const void *data, size_t len,
@@ -258,9 +275,9 @@ static int far_write_file(struct pai_sandbox *base, const char *path, const void
 	struct pai_sandbox *far = NULL;
 	int r = pai_docker_far_open(sb, NULL, call, &far, err);
 
-	return r < 0
-		   ? r
-		   : judge(sb, pai_sandbox_write_file(far, path, data, len, call, err), call, err);
+	return r < 0 ? r
+		     : judge(sb, far, pai_sandbox_write_file(far, path, data, len, call, err), call,
+			   err);
 }
 
 static int far_list_dir(struct pai_sandbox *base, const char *path, const struct pai_call *call,
@@ -271,7 +288,8 @@ static int far_list_dir(struct pai_sandbox *base, const char *path, const struct
 	int r = pai_docker_far_open(sb, NULL, call, &far, err);
 
 	return r < 0 ? r
-		     : judge(sb, pai_sandbox_list_dir(far, path, call, found, ret, err), call, err);
+		     : judge(sb, far, pai_sandbox_list_dir(far, path, call, found, ret, err), call,
+			   err);
 }
 
 typedef int (*stream_fn)(
@@ -289,8 +307,8 @@ static int open_stream(struct pai_sandbox *base, stream_fn fn, const struct pai_
 
 		*err = (struct pai_err)PAI_ERR_INIT;
 		r = pai_docker_far_open(sb, NULL, call, &far, err);
-		r = r < 0 ? r : judge(sb, fn(far, call, ret_fd, err), call, err);
-		if (r == 0 || err->code != PAI_E_UNAVAILABLE || current(sb)) {
+		r = r < 0 ? r : judge(sb, far, fn(far, call, ret_fd, err), call, err);
+		if (r == 0 || err->code != PAI_E_UNAVAILABLE || is_linked(sb, far)) {
 			break;
 		}
 	}
@@ -316,7 +334,7 @@ static int far_keep_alive(
 	int r = pai_docker_wake(sb, call, err);
 
 	r = r < 0 ? r : pai_docker_far_lease(sb->docker, sb->base.id, ttl_ms, call, err);
-	return judge(sb, r, call, err);
+	return judge(sb, NULL, r, call, err);
 }
 
 const struct pai_sandbox_ops pai_docker_far_ops = {
