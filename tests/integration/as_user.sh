@@ -1,4 +1,4 @@
-#!/bin/bash
+# shellcheck shell=bash
 # as_user.sh COMMAND...: under root, runs it as a user whom no password file but its own knows, in a
 # mount namespace of its own, with the scratch directory's `user` for PAI_TMP; as anybody else, as
 # it is. An sshd that the command starts (ssh_world.py) is that user's too, and so is the login.

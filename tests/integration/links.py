@@ -187,6 +187,8 @@ def copies():
     for i in range(120):
         os.symlink(random_text(), f"{box}/source/{'a/' if i % 2 else ''}t{i}")
     os.makedirs(box + "/x/y")
+    for name in ("source/a/t119", "source/t118", "x/y"):
+        arrives(name)
     want = texts(box + "/source")
     for target in ("copy", "x/y/copy"):
         subprocess.run(["cp", "-a", mount + "/source", mount + "/" + target], check=True)
@@ -200,6 +202,7 @@ def copies():
                 fault("text", shown, f"size {os.lstat(shown).st_size}, text {os.readlink(shown)!r}")
     for i in range(40):
         os.symlink(random_text(), f"{box}/t{i}")
+        arrives(f"t{i}")
         subprocess.run(["cp", "-a", f"{mount}/t{i}", f"{mount}/u{i}"], check=True)
         if os.readlink(f"{box}/t{i}") != os.readlink(f"{box}/u{i}"):
             fault("text", f"u{i}", f"copied {os.readlink(f'{box}/t{i}')!r}, holds {os.readlink(f'{box}/u{i}')!r}")
@@ -209,12 +212,21 @@ def copies():
         shutil.rmtree(box + "/" + target)
 
 
+def arrives(name):
+    """What the sandbox made is there when its push has come, in no more than the push delay."""
+    until = time.monotonic() + 5
+    while not os.path.lexists(f"{mount}/{name}") and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 def names():
     """One link under two names: each shows what is safe where it lies, whichever was asked last."""
     os.makedirs(box + "/deep/er")
     os.symlink("../../x", box + "/deep/er/l")
     os.link(box + "/deep/er/l", box + "/shallow", follow_symlinks=False)
     want = {"deep/er/l": "../../x", "shallow": "./.pai-link/..%2F..%2Fx"}
+    for name in want:
+        arrives(name)
     held = {name: os.open(f"{mount}/{name}", os.O_PATH | os.O_NOFOLLOW) for name in want}
     for name in list(want) * 2 + ["shallow"]:
         text, size = os.readlink(f"{mount}/{name}"), os.lstat(f"{mount}/{name}").st_size
@@ -239,9 +251,12 @@ def moved():
     os.makedirs(box + "/lower/er/still")
     os.mkdir(box + "/stand")
     os.symlink("../../../secret", box + "/stand/l")
+    arrives("stand/l")
+    arrives("lower/er/still")
     stand = os.open(mount + "/stand", os.O_RDONLY | os.O_DIRECTORY)
     os.readlink("l", dir_fd=stand)
     os.rename(box + "/stand", box + "/lower/er/still/stand")
+    arrives("lower/er/still/stand/l")
     os.readlink(mount + "/lower/er/still/stand/l")
     try:
         text = os.readlink("l", dir_fd=stand)

@@ -4,4 +4,4 @@
 # timeout 240
 export PAI_OVER=ssh
 [ "${PAI_LONG:-0}" = 1 ] || export PAI_PASSES=mount
-exec "$(dirname "$0")/as_user.sh" "$(dirname "$0")/exec-local.py"
+exec bash "$(dirname "$0")/as_user.sh" "$(dirname "$0")/exec-local.py"

@@ -6,4 +6,4 @@
 mended_fsx >/dev/null
 export PAI_OVER=ssh
 [ "$PAI_LONG" = 1 ] || export PAI_OPS=2000
-exec "$(dirname "$0")/as_user.sh" "$(dirname "$0")/suite-fsx.sh"
+exec bash "$(dirname "$0")/as_user.sh" "$(dirname "$0")/suite-fsx.sh"

@@ -4,4 +4,4 @@
 # timeout 240
 . "$(dirname "$0")/lib.sh"
 crate pjdfstest 0.2.2 >/dev/null # a user can't build where root keeps its programs
-PAI_OVER=ssh exec "$(dirname "$0")/as_user.sh" "$(dirname "$0")/suite-pjdfstest.sh"
+PAI_OVER=ssh exec bash "$(dirname "$0")/as_user.sh" "$(dirname "$0")/suite-pjdfstest.sh"

@@ -392,7 +392,7 @@ static void answer(struct pai_ws_req *r)
 	case PAI_WS_OPEN:
 		r->out.data = value;
 		r->out.len = 3;
-		/* fall through */
+		__attribute__((fallthrough));
 	case PAI_WS_CREATE:
 	case PAI_WS_TMPFILE:
 		r->out.handle = 5;
