@@ -228,20 +228,29 @@ static void without_capture_only_chunks_come(struct pai_conf *c)
 
 /* --- directory and environment --- */
 
+/* What commands call a path below /workspace. */
+static const char *path_in_commands(
+    struct pai_conf *c, struct pai_sandbox *sb, const char *path, char ret[static 4096])
+{
+	const struct pai_run_input where = {.command = "printf %s \"$PAI_WORKSPACE\""};
+	bool unbound = pai_sandbox_flags(sb) & PAI_SANDBOX_UNBOUND_WORKSPACE;
+	pai_auto_run_result struct pai_run_result at = {0};
+
+	if (!unbound || !pai_conf_run(c, sb, &where, &at)) {
+		return path;
+	}
+	(void)snprintf(ret, 4096, "%s%s", at.out, path + strlen("/workspace"));
+	return ret;
+}
+
 static void expect_cwd(
     struct pai_conf *c, struct pai_sandbox *sb, const char *cwd, const char *wanted)
 {
 	const struct pai_run_input input = {.command = recipes(c)->print_cwd, .cwd = cwd};
-	const struct pai_run_input where = {.command = "printf %s \"$PAI_WORKSPACE\""};
-	bool unbound = pai_sandbox_flags(sb) & PAI_SANDBOX_UNBOUND_WORKSPACE;
 	pai_auto_run_result struct pai_run_result r = {0};
-	pai_auto_run_result struct pai_run_result at = {0};
 	char moved[4096];
 
-	if (unbound && pai_conf_run(c, sb, &where, &at)) {
-		(void)snprintf(moved, sizeof(moved), "%s%s", at.out, wanted + strlen("/workspace"));
-		wanted = moved;
-	}
+	wanted = path_in_commands(c, sb, wanted, moved);
 	if (pai_conf_run(c, sb, &input, &r)) {
 		expect_text(c, "the working directory", r.out, r.out_len, wanted);
 	}
@@ -580,12 +589,15 @@ static void commands_and_file_calls_see_the_same_files(struct pai_conf *c)
 	struct pai_sandbox *sb = pai_conf_sandbox(c);
 	pai_auto_run_result struct pai_run_result r = {0};
 	pai_auto_run_result struct pai_run_result w = {0};
+	char path[4096], cat[sizeof(path) + 8];
 
 	if (sb && pai_conf_write(c, sb, "dir/in", "from write_file", 15) &&
 	    pai_conf_sh(c, sb, "cat dir/in && echo from run > dir/out", &r)) {
 		expect_text(c, "what the command read", r.out, r.out_len, "from write_file");
 		(void)!pai_conf_holds(c, sb, "dir/out", "from run\n", 9);
-		if (pai_conf_sh(c, sb, "cat \"${PAI_WORKSPACE:-/workspace}\"/dir/in", &w)) {
+		(void)snprintf(cat, sizeof(cat), "cat '%s'",
+		    path_in_commands(c, sb, "/workspace/dir/in", path));
+		if (pai_conf_sh(c, sb, cat, &w)) {
 			expect_text(c, "what it read below /workspace", w.out, w.out_len,
 			    "from write_file");
 		}
