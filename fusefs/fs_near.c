@@ -326,6 +326,14 @@ void fs_near_take_locked(struct fs_call *c, struct fs_node *dir, uint64_t cookie
 
 /* --- what is answered --- */
 
+/* Only its own watch tells of what a directory holds: one from after the listing was not there to
+ * tell of what came between, and would have the old attributes believed. */
+static bool is_told_since(const struct fs_near *l, const struct fs_node *n)
+{
+	return !S_ISDIR(n->attr.mode) || !(n->flags & (FS_NODE_WATCHED | FS_NODE_WATCHING)) ||
+	       n->watched_at < l->started;
+}
+
 /* Nothing of it was told or changed here since it was read. */
 static bool is_usable(const struct fs_near *l, const struct fs_near_name *e)
 {
@@ -334,7 +342,8 @@ static bool is_usable(const struct fs_near *l, const struct fs_near_name *e)
 
 	return e->known &&
 	       (!n || (fs_same_identity(&n->attr.id, &e->attr.id) && n->told_at < l->started &&
-			  !(n->flags & changed) && n->stale_pages == 0 && !n->writers));
+			  !(n->flags & changed) && n->stale_pages == 0 && !n->writers &&
+			  is_told_since(l, n)));
 }
 
 static bool is_listable_by_names(const struct fs_node *dir)

@@ -55,6 +55,26 @@ print(os.listdir(stand), os.listdir("elsewhere/upper"), os.path.exists("upper"))
 END
 is moved-below-each-other "$(timeout 20 python3 into.py "$BOX" 2>&1)" "['upper'] [] False"
 
+# A directory's own watch begins when somebody looks into it: what changed in it since its parent was
+# listed is not told, and what the listing said of it is not believed.
+cat >late.py <<'END'
+import os, subprocess, sys
+box, wrong = sys.argv[1], 0
+for i in range(5):
+    top = f"late-{i}"
+    os.makedirs(f"{box}/{top}/sub")
+    subprocess.run(["pai-exec", "true"], check=True)
+    for name in ("no", "nor this"):  # of a server elsewhere the second brings the names along
+        assert not os.path.exists(f"{top}/{name}")
+    os.mkdir(f"{box}/{top}/sub/more")
+    assert not os.path.exists(f"{top}/sub/no")
+    os.listdir(top)
+    subprocess.run(["pai-exec", "true"], check=True)
+    wrong += os.stat(f"{top}/sub").st_mtime_ns != os.stat(f"{box}/{top}/sub").st_mtime_ns
+print(wrong)
+END
+is watched-after-listed "$(timeout 20 python3 late.py "$BOX" 2>&1 | tail -1)" 0
+
 # A second name in a directory that the mount has never looked into.
 wrong=0
 sandbox mkdir -p hidden/below
