@@ -510,8 +510,8 @@ def main():
         w.case("content-remount", content_after_remount)
         before = workers()
         two = w.Daemon("ssh", "two", *OPTIONS)
-        workers_of_two = [pid for pid in workers() if pid not in before]
         barrier(two)
+        workers_of_two = [pid for pid in workers() if pid not in before]
         w.put(K + "/lock")
         w.case("push-delay-between-mounts", lambda: push_delay(K2, count // 2))
         barrier(two)
