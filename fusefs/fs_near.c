@@ -340,10 +340,9 @@ static bool is_usable(const struct fs_near *l, const struct fs_near_name *e)
 	const struct fs_node *n = fs_node_by_name_locked(l->dir->session->fs, l->dir, e->name);
 	const uint32_t changed = FS_NODE_WRITTEN | FS_NODE_ASKS_DATA | FS_NODE_ASKS_CTIME;
 
-	return e->known &&
-	       (!n || (fs_same_identity(&n->attr.id, &e->attr.id) && n->told_at < l->started &&
-			  !(n->flags & changed) && n->stale_pages == 0 && !n->writers &&
-			  is_told_since(l, n)));
+	return e->known && (!n || (fs_same_identity(&n->attr.id, &e->attr.id) &&
+				      n->told_at < l->started && !(n->flags & changed) &&
+				      n->stale_pages == 0 && !n->writers && is_told_since(l, n)));
 }
 
 static bool is_listable_by_names(const struct fs_node *dir)
