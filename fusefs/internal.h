@@ -92,33 +92,33 @@ enum fs_node_flags {
 	FS_NODE_UNWATCHABLE = 1 << 5, /* watching was refused: nothing of it is cached */
 	FS_NODE_TOLD = 1 << 6,   /* `attr` is what the kernel was told last and may still believe */
 	FS_NODE_PROVEN = 1 << 7, /* the kernel's pages, if any, are right up to the last push */
-	FS_NODE_GONE = 1 << 9,   /* no name is left; only open handles reach it */
-	FS_NODE_MADE = 1 << 10,  /* a special file that was made through this mount */
-	FS_NODE_HAS_HEAD = 1 << 18, /* seen in a directory: both make it look like a repository */
-	FS_NODE_HAS_REFS = 1 << 19, /* refs, or commondir, which tells where they are */
-	FS_NODE_BARE_GIT = 1 << 11, /* .git, or a directory that looks like a bare repository */
-	FS_NODE_WRITTEN = 1 << 16,  /* changed through this mount since it was told */
-	FS_NODE_LOCKED = 1 << 17, /* a lock was taken through this mount since it was last closed */
-	FS_NODE_PAGES = 1 << 14,  /* it was opened through this mount: the kernel may hold pages of
+	FS_NODE_GONE = 1 << 8,   /* no name is left; only open handles reach it */
+	FS_NODE_MADE = 1 << 9,   /* a special file that was made through this mount */
+	FS_NODE_HAS_HEAD = 1 << 10, /* seen in a directory: both make it look like a repository */
+	FS_NODE_HAS_REFS = 1 << 11, /* refs, or commondir, which tells where they are */
+	FS_NODE_BARE_GIT = 1 << 12, /* .git, or a directory that looks like a bare repository */
+	FS_NODE_WRITTEN = 1 << 13,  /* changed through this mount since it was told */
+	FS_NODE_LOCKED = 1 << 14, /* a lock was taken through this mount since it was last closed */
+	FS_NODE_PAGES = 1 << 15,  /* it was opened through this mount: the kernel may hold pages of
 				     it, of a  directory its listing */
 	FS_NODE_ALIASED =
 	    1
-	    << 15, /* a directory in which the kernel may hold names that our table does not list */
+	    << 16, /* a directory in which the kernel may hold names that our table does not list */
 	/* Open for writing and stored to through a mapping: its pages are dropped at barriers
 	 * alone, see fs_coherence.c. */
-	FS_NODE_STORED = 1 << 23,
+	FS_NODE_STORED = 1 << 17,
 	/* The kernel asks before it shows these again, whatever it was told: its own write made
 	 * size, blocks and times doubtful (FUSE_STATX_MODSIZE), its own rename the ctime. */
-	FS_NODE_ASKS_DATA = 1 << 21,
-	FS_NODE_ASKS_CTIME = 1 << 22,
+	FS_NODE_ASKS_DATA = 1 << 18,
+	FS_NODE_ASKS_CTIME = 1 << 19,
 	/* A directory: `attr` is all of what its server would say, by its last word and what was
 	 * pushed since, whatever the kernel believes. */
-	FS_NODE_FRESH = 1 << 25,
-	FS_NODE_WATCHING = 1 << 24, /* the server has been asked to watch it, by a request that is
+	FS_NODE_FRESH = 1 << 20,
+	FS_NODE_WATCHING = 1 << 21, /* the server has been asked to watch it, by a request that is
 				       on its way */
-	FS_NODE_QUEUED_PAGES = 1 << 12, /* notifications that wait in the queue */
-	FS_NODE_QUEUED_ATTR = 1 << 13,
-	FS_NODE_QUEUED_GROWN = 1 << 25,
+	FS_NODE_QUEUED_PAGES = 1 << 22, /* notifications that wait in the queue */
+	FS_NODE_QUEUED_ATTR = 1 << 23,
+	FS_NODE_QUEUED_GROWN = 1 << 24,
 };
 
 struct fs_handle {
