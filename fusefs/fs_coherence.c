@@ -260,9 +260,11 @@ const struct pai_ws_attr *fs_tell_locked(struct fs_call *c, struct fs_node *n,
 	return attr;
 }
 
-void fs_dir_changed_locked(struct fs_node *dir)
+void fs_dir_changed_locked(struct fs_node *dir, const char *name)
 {
 	fs_near_ask_of_locked(dir);
+	fs_near_ask_locked(dir, name);
+	dir->changes++; /* a listing under way may be from before it */
 	dir->flags &= ~(FS_NODE_TOLD | FS_NODE_FRESH);
 }
 

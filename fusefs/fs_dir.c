@@ -42,6 +42,7 @@ static void reply_opened(struct fs_call *c, uint64_t ws_handle)
 	h = fs_handle_new_locked(c->node, c->env, ws_handle, false);
 	if (h) {
 		h->is_dir = true;
+		h->listed_at = c->asked;
 		decide_listing_locked(c, h, &fi);
 	}
 	pthread_mutex_unlock(&c->fs->lock);
@@ -230,6 +231,21 @@ static bool name_is_sane(const char *name)
 	       strcmp(name, "..") != 0;
 }
 
+/* What was skipped is known here. */
+static uint64_t ino_of(struct fs_call *c, const struct pai_ws_entry *entry)
+{
+	uint64_t ino = entry->attr.id.ino;
+	const struct fs_node *n;
+
+	if (entry->is_skipped && !ino) {
+		pthread_mutex_lock(&c->fs->lock);
+		n = fs_node_by_name_locked(c->fs, c->node, entry->name);
+		ino = n ? n->attr.id.ino : 0;
+		pthread_mutex_unlock(&c->fs->lock);
+	}
+	return ino;
+}
+
 /* False when the buffer is full. */
 static bool put_entry(struct filling *f, const struct pai_ws_entry *entry)
 {
@@ -246,7 +262,7 @@ static bool put_entry(struct filling *f, const struct pai_ws_entry *entry)
 		pthread_mutex_unlock(&c->fs->lock);
 	} else {
 		e.attr.st_mode = (mode_t)entry->d_type << 12;
-		e.attr.st_ino = entry->attr.id.ino ^ ((uint64_t)c->session->tag << 32);
+		e.attr.st_ino = ino_of(c, entry) ^ ((uint64_t)c->session->tag << 32);
 	}
 	if (c->plus && !n && !entry->is_skipped) {
 		return true; /* it went away in between */
@@ -337,7 +353,10 @@ static void finish_readdir(struct fs_call *c)
 	pthread_mutex_lock(&c->fs->lock);
 	if (opened && !c->handle->ws_handle) {
 		c->handle->ws_handle = c->ws.out.handle;
+		c->handle->listed_at = c->asked;
 		opened = false;
+	} else if (c->ws.op == PAI_WS_READDIR && c->ws.in.list.cookie == 0) {
+		c->handle->listed_at = c->asked;
 	}
 	if (c->ws.op != PAI_WS_LOOKUP) {
 		fs_near_take_locked(c, c->node, c->ws.in.list.cookie);

@@ -96,7 +96,7 @@ static void reply_entry(struct fs_call *c, struct fs_node *dir, const char *name
 	ours = fs_dir_is_ours_locked(c, dir);
 	n = fs_entry_locked(c, dir, name, &c->ws.attr, &e);
 	if (c->mutates) {
-		fs_dir_changed_locked(dir);
+		fs_dir_changed_locked(dir, name);
 		fs_dir_is_locked(c, dir, ours);
 	}
 	if (n && c->ws.op == PAI_WS_MKDIR) {
@@ -367,7 +367,7 @@ static void removed_locked(struct fs_call *c, struct fs_node *dir, const char *n
 {
 	struct fs_node *n = fs_node_by_name_locked(c->fs, dir, name);
 
-	fs_dir_changed_locked(dir);
+	fs_dir_changed_locked(dir, name);
 	if (n) {
 		n->nlink -= n->nlink > 1;
 		n->flags |= FS_NODE_WRITTEN | FS_NODE_ASKS_CTIME;
@@ -379,9 +379,21 @@ static void removed_locked(struct fs_call *c, struct fs_node *dir, const char *n
 	}
 }
 
+/* By the answer to a change of ours its name is no more: unless something was said of the directory
+ * meanwhile, or it was moved onto another name of the same file, which does nothing. */
+static bool is_gone_locked(const struct fs_call *c)
+{
+	bool may_stay =
+	    c->ws.op == PAI_WS_RENAME &&
+	    (c->ws.flags & RENAME_EXCHANGE || (!S_ISDIR(c->ws.attr.mode) && c->ws.attr.nlink > 1));
+
+	return !may_stay && fs_dir_is_ours_locked(c, c->node) &&
+	       fs_may_cache_locked(c, c->node, c->victim);
+}
+
 static void finish_remove(struct fs_call *c)
 {
-	bool ours;
+	bool ours, is_gone;
 
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
@@ -389,9 +401,10 @@ static void finish_remove(struct fs_call *c)
 	}
 	pthread_mutex_lock(&c->fs->lock);
 	ours = fs_dir_is_ours_locked(c, c->node);
+	is_gone = is_gone_locked(c);
 	removed_locked(c, c->node, c->name, c->ws.op == PAI_WS_RMDIR || c->ws.attr.nlink == 0);
 	fs_dir_is_locked(c, c->node, ours);
-	if (ours) {
+	if (is_gone) {
 		fs_near_gone_locked(c->node, c->name);
 	}
 	pthread_mutex_unlock(&c->fs->lock);
@@ -460,8 +473,8 @@ static void renamed_locked(struct fs_call *c)
 	    fs_same_identity(&c->victim->attr.id, &c->ws.attr.id)) {
 		from = c->victim; /* the pushes that tell of this came first */
 	}
-	fs_dir_changed_locked(c->node);
-	fs_dir_changed_locked(c->other);
+	fs_dir_changed_locked(c->node, c->name);
+	fs_dir_changed_locked(c->other, c->to_name);
 	/* A name that the table does not list (another link of a file is) moves along in the kernel
 	 * all the same. */
 	c->other->flags |= from ? 0 : FS_NODE_ALIASED;
@@ -491,7 +504,7 @@ static void renamed_locked(struct fs_call *c)
 
 static void finish_rename(struct fs_call *c)
 {
-	bool ours;
+	bool ours, is_gone;
 
 	if (c->ws.error) {
 		fs_call_error(c, c->ws.error);
@@ -499,9 +512,10 @@ static void finish_rename(struct fs_call *c)
 	}
 	pthread_mutex_lock(&c->fs->lock);
 	ours = fs_dir_is_ours_locked(c, c->node);
+	is_gone = is_gone_locked(c);
 	renamed_locked(c);
 	fs_dir_is_locked(c, c->node, ours);
-	if (ours && !(c->ws.flags & RENAME_EXCHANGE)) {
+	if (is_gone) {
 		fs_near_gone_locked(c->node, c->name);
 	}
 	pthread_mutex_unlock(&c->fs->lock);

@@ -285,7 +285,7 @@ static void reply_create(struct fs_call *c)
 		n->flags &= ~FS_NODE_PROVEN;
 		fs_written_locked(n);
 		decide_caching_locked(c, n, &fi);
-		fs_dir_changed_locked(c->node);
+		fs_dir_changed_locked(c->node, c->name);
 		fs_dir_is_locked(c, c->node, ours);
 		fi.fh = (uintptr_t)h;
 	}

@@ -296,12 +296,23 @@ bool fs_near_wants_locked(const struct fs_call *c, const struct fs_node *dir, ui
 	return fs_near_keeps(c, dir) && (cookie == 0 || (l && l->is_exact && l->cookie == cookie));
 }
 
+/* Since it was asked. */
+static bool is_changed(const struct fs_call *c, const struct fs_node *dir)
+{
+	return c->changes != (uint64_t)c->env->epoch + dir->changes;
+}
+
 void fs_near_take_locked(struct fs_call *c, struct fs_node *dir, uint64_t cookie)
 {
 	struct fs_near *l = dir->near;
+	uint64_t read_at = c->ws.op == PAI_WS_READDIR ? c->handle->listed_at : c->asked;
 	bool ok = fs_near_keeps(c, dir) && fs_may_cache_locked(c, dir, NULL);
 
-	if (!ok || (cookie && (!l || l->is_whole || l->cookie != cookie))) {
+	/* To begin anew is to forget what was said of names: our own changes raise no epoch. To go
+	 * on in what the server had read before the beginning is to miss what came in between. */
+	ok = ok && (cookie ? l && !l->is_whole && l->cookie == cookie && read_at >= l->started
+			   : !is_changed(c, dir));
+	if (!ok) {
 		dir->looks = 0; /* it changes all the time */
 		return;
 	}

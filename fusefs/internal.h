@@ -136,6 +136,7 @@ struct fs_handle {
 	char *head;
 	size_t head_len;
 	uint64_t head_know;          /* what it rests on */
+	uint64_t listed_at;          /* a directory: `asked` of what made the server read it */
 	struct fs_session **listing; /* the root's own, of one moment */
 	size_t listing_count;
 };
@@ -488,8 +489,9 @@ void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
 void fs_listing_void_locked(struct fs_node *dir);
 /* The first half of that. */
 void fs_listing_drop_locked(struct fs_node *dir);
-/* The kernel itself has dropped what it believed of a directory's attributes: it has changed it. */
-void fs_dir_changed_locked(struct fs_node *dir);
+/* Our own change of a name in it is done. The kernel itself has dropped what it believed of the
+ * directory's attributes. */
+void fs_dir_changed_locked(struct fs_node *dir, const char *name);
 /* Nobody else has changed the directory since `c` asked for its own change. */
 bool fs_dir_is_ours_locked(const struct fs_call *c, const struct fs_node *dir);
 /* By the answer of `c` the directory is like this since; `ours`: what was asked above, before. */

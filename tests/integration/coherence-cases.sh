@@ -75,6 +75,82 @@ print(wrong)
 END
 is watched-after-listed "$(timeout 20 python3 late.py "$BOX" 2>&1 | tail -1)" 0
 
+# A walk that goes on where another began anew: what came in between is in no page of it.
+cat >older.py <<'END'
+import os, subprocess, sys
+box, barrier = sys.argv[1], lambda: subprocess.run(["pai-exec", "true"], check=True)
+os.mkdir(f"{box}/older")
+for i in range(9000):  # more than come at once
+    os.close(os.open(f"{box}/older/{i}", os.O_CREAT))
+barrier()
+first = os.scandir("older")
+next(first)
+for i in range(8):
+    os.close(os.open(f"{box}/older/new-{i}", os.O_CREAT))
+barrier()
+second = os.scandir("older")
+for _ in first:
+    pass
+seen = sum(os.path.exists(f"older/new-{i}") for i in range(8))
+barrier()
+print(seen, sum(os.path.exists(f"older/new-{i}") for i in range(8)))
+END
+is goes-on-in-an-older-listing "$(timeout 40 python3 older.py "$BOX" 2>&1 | tail -1)" "8 8"
+
+# The mount moves a file onto the name that the sandbox has just given it as well: that does nothing.
+cat >same.py <<'END'
+import os, subprocess, sys
+box, wrong = sys.argv[1], 0
+for i in range(5):
+    top = f"same-{i}"
+    os.mkdir(f"{box}/{top}")
+    os.close(os.open(f"{box}/{top}/a", os.O_CREAT))
+    subprocess.run(["pai-exec", "true"], check=True)
+    os.listdir(top)
+    assert os.path.exists(f"{top}/a") and not os.path.exists(f"{top}/b")
+    os.link(f"{box}/{top}/a", f"{box}/{top}/b")
+    os.rename(f"{top}/a", f"{top}/b")
+    for name in os.listdir(f"{box}/{top}"):
+        wrong += not os.path.exists(f"{top}/{name}")
+print(wrong)
+END
+is moved-onto-itself "$(timeout 20 python3 same.py "$BOX" 2>&1 | tail -1)" 0
+
+# What this side has done is so, also while others open the directory; and a listing numbers its names
+# as a look at each does.
+cat >own.py <<'END'
+import os, time
+wrong, pids = 0, []
+os.mkdir("own")
+for _ in range(2):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        while True:
+            os.close(os.open("own", os.O_RDONLY | os.O_DIRECTORY))
+end, i = time.monotonic() + 3, 0
+while time.monotonic() < end:
+    i += 1
+    a, b = f"own/a{i}", f"own/b{i}"
+    os.close(os.open(a, os.O_CREAT))
+    wrong += f"a{i}" not in os.listdir("own")
+    try:
+        os.rename(a, b)
+        wrong += os.path.exists(a)
+        os.unlink(b)
+        wrong += f"b{i}" in os.listdir("own")
+    except FileNotFoundError:
+        wrong += 1
+for pid in pids:
+    os.kill(pid, 9)
+print(wrong)
+END
+is own-changes-of-an-opened-directory "$(timeout 20 python3 own.py 2>&1 | tail -1)" 0
+mkdir -p numbers/sub && echo x >numbers/file
+ls -l numbers >/dev/null
+is numbers-in-listings "$(python3 -c '
+import os
+print(sum(e.inode() != os.lstat(e.path).st_ino for _ in range(2) for e in os.scandir("numbers")))')" 0
+
 # A second name in a directory that the mount has never looked into.
 wrong=0
 sandbox mkdir -p hidden/below
