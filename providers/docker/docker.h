@@ -59,6 +59,7 @@
 
 /* In a container. */
 #define PAI_DOCKER_RUN "/run/pai"
+#define PAI_DOCKER_HOME "/home/pai"
 #define PAI_DOCKER_LEASE_NEW "new"
 
 struct pai_docker_far;

@@ -76,7 +76,8 @@ static int open_transport(void *arg, const struct pai_call *call, int *ret_fd, s
 {
 	struct pai_docker_far *f = arg;
 	const char *const argv[] = {PAI_DOCKER_RUN "/pai-helper", "serve", "--root",
-	    PAI_DOCKER_RUN "/far", "--client", f->client, "-o", "host_commands=yes", NULL};
+	    PAI_DOCKER_RUN "/far", "--client", f->client, "-o", "host_commands=yes", "-o",
+	    "tmp=/tmp", NULL};
 
 	pai_auto_docker_info struct pai_docker_info info = {0};
 	bool found = true;
@@ -133,16 +134,24 @@ static int open_sandbox(struct pai_docker_far *f, const struct pai_strmap *env,
 	    .open = open_channel,
 	    .arg = f,
 	};
+	pai_auto_strmap struct pai_strmap own = {0};
 	const struct pai_create_input input = {
 	    .template_name = PAI_WORKSPACE,
 	    .binding_key = FAR_KEY,
 	    /* No ttl: process 1 ends the container by the lease, which commands can't reach. */
-	    .env = env,
+	    .env = &own,
 	    /* Of what the container has. */
 	    .network = {.access = PAI_NETWORK_FULL},
 	};
-	int r = pai_far_new(&config, &f->provider, err);
+	int r = env ? pai_strmap_copy(&own, env) : 0;
 
+	if (r == 0 && !pai_strmap_get(&own, "HOME")) {
+		r = pai_strmap_set(&own, "HOME", PAI_DOCKER_HOME);
+	}
+	if (r < 0) {
+		return pai_err_no_memory(err);
+	}
+	r = pai_far_new(&config, &f->provider, err);
 	return r < 0 ? r : pai_provider_create(f->provider, &input, call, &f->sandbox, err);
 }
 

@@ -19,7 +19,6 @@
 #define PIDS_DEFAULT 4096
 #define NANO_PER_MILLI 1000000
 #define IMAGE_MAX 512
-#define HOME "/home/pai"
 
 const char *pai_docker_image(const struct pai_docker *d, const struct pai_create_input *in)
 {
@@ -115,7 +114,7 @@ static struct pai_json *mounts_of(const struct pai_docker *d, const char *dir, c
 	} own[] = {
 	    {"workspace", PAI_WORKSPACE, false},
 	    {"tmp", "/tmp", false},
-	    {"home", HOME, false},
+	    {"home", PAI_DOCKER_HOME, false},
 	    {"ctl", "/run/pai", true},
 	    {"sock", "/run/pai/sock", false},
 	};
@@ -191,7 +190,7 @@ static int push_pair(struct pai_json *env, const char *key, const char *value)
 static struct pai_json *env_of(const struct pai_create_input *in)
 {
 	static const char *const own[][2] = {
-	    {"HOME", HOME}, {"TMPDIR", "/tmp"}, {"LANG", "C.UTF-8"}};
+	    {"HOME", PAI_DOCKER_HOME}, {"TMPDIR", "/tmp"}, {"LANG", "C.UTF-8"}};
 	struct pai_json *env = pai_json_array();
 	int r = env ? 0 : -ENOMEM;
 

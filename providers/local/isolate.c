@@ -391,7 +391,10 @@ int pai_local_environment(
 	const struct pai_strmap *given = &sb->meta.env;
 	bool isolated = sb->meta.network != PAI_NETWORK_FULL;
 	pai_auto_free char *home = isolated ? NULL : pai_home_of_user(geteuid());
-	pai_auto_free char *tmp = isolated ? NULL : pai_path_join(sb->path, "tmp");
+	const char *given_tmp = sb->local->tmp;
+	pai_auto_free char *tmp = isolated    ? NULL
+				  : given_tmp ? strdup(given_tmp)
+					      : pai_path_join(sb->path, "tmp");
 	const char *const base[][2] = {
 	    {"PATH", SANDBOX_PATH},
 	    {"HOME", isolated ? SANDBOX_HOME

@@ -427,6 +427,7 @@ static void local_free(struct pai_provider *p)
 	struct pai_local *l = local_of(p);
 
 	free(l->root);
+	free(l->tmp);
 	free(l->helper);
 	free(l);
 }
@@ -526,6 +527,18 @@ static int parse_workspace(const char *text, bool *ret, struct pai_err *err)
 	return 0;
 }
 
+static int take_tmp(const char *text, char **ret, struct pai_err *err)
+{
+	struct stat st;
+
+	if (text && (text[0] != '/' || stat(text, &st) < 0 || !S_ISDIR(st.st_mode))) {
+		return pai_err_set(
+		    err, PAI_E_INPUT, "tmp=%s: expected a directory's absolute path", text);
+	}
+	*ret = text ? strdup(text) : NULL;
+	return text && !*ret ? pai_err_no_memory(err) : 0;
+}
+
 static int parse_isolation(const char *text, enum pai_local_isolation *ret, struct pai_err *err)
 {
 	static const char *const names[] = {
@@ -589,6 +602,7 @@ static int local_open(
 		  : parse_bool("host_commands", pai_strmap_get(options, "host_commands"),
 			&l->host_commands, err);
 	r = r < 0 ? r : parse_workspace(pai_strmap_get(options, "workspace"), &l->far_files, err);
+	r = r < 0 ? r : take_tmp(pai_strmap_get(options, "tmp"), &l->tmp, err);
 	r = r < 0 ? r : parse_isolation(pai_strmap_get(options, "isolation"), &isolation, err);
 	if (r < 0) {
 		local_free(&l->base);
@@ -611,6 +625,8 @@ static const struct pai_option_doc local_options[] = {
     {"workspace",
 	"host|helper: who reads and writes the files, this program or a pai-helper at the "
 	"other end of a line, as on another host; to try that out (default: host)"},
+    {"tmp", "DIR: what /tmp is for file calls, and TMPDIR for commands, under network=full "
+	    "(default: a directory of each sandbox's own)"},
     {"isolation", "bwrap, helper (pai-helper itself), or auto: the first that works (default)"},
     {NULL, NULL},
 };

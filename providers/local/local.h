@@ -9,7 +9,7 @@
  *     sup.lock          flock: shared to connect to the supervisor, exclusive to start or end one
  *     sup.sock          the supervisor's
  *     workspace/        /workspace, unless a template directory is it
- *     tmp/ home/        /tmp and HOME of its commands
+ *     tmp/ home/        /tmp (unless -o tmp= is it) and HOME of its commands
  *     watch/            the posix server's
  *   ROOT/.new-ID/       being made; renamed to ROOT/ID when it is whole
  *   ROOT/.gone-ID/      being removed: nobody finds it by its id any more
@@ -46,6 +46,7 @@
 struct pai_local {
 	struct pai_provider base;
 	char *root; /* absolute */
+	char *tmp;  /* of sandboxes that nothing isolates; NULL: each has its own */
 	bool host_commands;
 	bool far_files;       /* the workspace is served by a helper */
 	uint64_t files_limit; /* of open files, soft, when the provider was opened */

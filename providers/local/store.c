@@ -349,7 +349,9 @@ static int open_parts(struct pai_local_sandbox *sb, struct pai_err *err)
 		err->retryable = false;
 		return -err->errnum;
 	}
-	sb->tmp_fd = openat(sb->dir_fd, "tmp", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	sb->tmp_fd = sb->local->tmp && sb->meta.network == PAI_NETWORK_FULL
+			 ? open(sb->local->tmp, O_PATH | O_DIRECTORY | O_CLOEXEC)
+			 : openat(sb->dir_fd, "tmp", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (sb->tmp_fd < 0) {
 		return pai_err_sys(err, "tmp");
 	}

@@ -18,6 +18,10 @@ import tempfile
 import termios
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from over_world import OVER, over  # noqa: E402
+
 BUILD = os.path.abspath(os.environ.get("PAI_BUILD", "build/debug"))
 OPTIONS = "host_commands,isolation=" + os.environ.get("PAI_ISOLATION", "auto")
 if os.environ.get("PAI_LOCAL_OPTS"):  # as lib.sh
@@ -25,7 +29,6 @@ if os.environ.get("PAI_LOCAL_OPTS"):  # as lib.sh
 PAI_EXEC, PAI, PAIFS = (os.path.join(BUILD, name) for name in ("pai-exec", "pai", "paifs"))
 WAIT_S = 60
 MIB = 1 << 20
-OVER = os.environ.get("PAI_OVER", "local")
 PROVIDER = "local"
 tests = []
 
@@ -661,42 +664,13 @@ def main():
         for name in ("RUNTIME_DIR", "STATE_HOME", "CONFIG_HOME", "DATA_HOME", "CACHE_HOME"):
             os.environ["XDG_" + name] = os.path.join(scratch, name.lower())
             os.makedirs(os.environ["XDG_" + name], mode=0o700)
-    if OVER == "ssh":
-        return over_ssh(scratch)
-    if OVER in ("docker", "docker-helper"):
-        return over_docker(scratch)
+    if OVER != "local":
+        global PROVIDER, OPTIONS
+        with over(scratch) as (PROVIDER, options):
+            OPTIONS = ",".join(options)
+            return passes(scratch)
     failed = report("on demand", on_demand)
     return passes(scratch) or failed > 0
-
-
-def over_ssh(scratch):
-    from ssh_world import World  # its sshd is this process's child
-    global PROVIDER, OPTIONS
-    world = World(os.path.join(scratch, "sshd")).start()
-    PROVIDER, OPTIONS = "ssh", f"host=box,root=boxes,line_grace=4,config={world.config}"
-    try:
-        return passes(scratch)
-    finally:
-        wait_until(lambda: not [pid for pid in alive("serve") if is_below(pid, scratch)], 20)
-        world.stop()
-
-
-def over_docker(scratch):
-    global PROVIDER, OPTIONS
-    e = os.environ
-    PROVIDER = "docker"
-    OPTIONS = (f"socket={e['PAI_DOCKER_SOCKET']},image={e['PAI_DOCKER_HOST_IMAGE']},git=trust,"
-               f"runtime={e['PAI_DOCKER_HOST_RUNTIME']},uid={os.geteuid()},")
-    OPTIONS += f"root={scratch}/boxes" if OVER == "docker" else "workspace=helper"
-    return passes(scratch)
-
-
-def is_below(pid, scratch):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as f:
-            return scratch.encode() in f.read()
-    except OSError:
-        return False
 
 
 def without_mount():

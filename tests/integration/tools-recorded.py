@@ -3,13 +3,15 @@
 # timeout-long 1200
 """The recorded calls of tool_calls.jsonl, in order, each with the answer that it must have: with
 ripgrep, with GNU tools and with busybox alone; what needs no command over `memory` too. Every input
-and every answer is held to the published schemas. With --record the answers are written anew."""
+and every answer is held to the published schemas. With --record the answers are written anew.
+PAI_OVER: as over_world.py has it. PAI_ENGINES: some of rg,gnu,busybox alone."""
 import json
 import re
 import shutil
 import sys
 
 import hold_world as world
+from over_world import OVER, over
 from tool_world import Daemon, Session, brief, os, schemas
 
 RECORD = "--record" in sys.argv
@@ -79,9 +81,8 @@ def run(engine, session, checker, cases):
     return f"{len(wrong)} of {len(cases)}: {wrong[0]}" if wrong else ""
 
 
-def play(provider, engine):
+def play(provider, options, engine):
     cases = load()
-    options = ["network=none"] if provider == "local" else []
     daemon = Daemon(provider, f"{provider}-{engine}", *options, mount=False)
     if provider == "memory":
         cases = [c for c in cases if is_plain(c)]
@@ -99,16 +100,20 @@ def play(provider, engine):
 
 
 def main():
-    names = {engine: f"the recorded calls on local: {engine}" for engine in ("rg", "gnu", "busybox")}
-    for engine, name in names.items():
-        if engine == "rg" and not shutil.which("rg"):
-            world.skip(name, "no ripgrep here")
-        elif engine == "busybox" and not os.path.exists("/bin/busybox"):
-            world.skip(name, "no busybox here")
-        else:
-            world.case(name, play, "local", engine)
-    world.case("the recorded file calls on memory", play, "memory", "memory")
-    sys.exit(world.finish())
+    engines = os.environ.get("PAI_ENGINES", "rg,gnu,busybox").split(",")
+    with over(world.TMP) as (provider, options):
+        for engine in engines:
+            name = f"the recorded calls on {OVER}: {engine}"
+            if engine == "rg" and not shutil.which("rg"):
+                world.skip(name, "no ripgrep here")
+            elif engine == "busybox" and not os.path.exists("/bin/busybox"):
+                world.skip(name, "no busybox here")
+            else:
+                world.case(name, play, provider, options, engine)
+        if OVER == "local":
+            world.case("the recorded file calls on memory", play, "memory", [], "memory")
+        status = world.finish()
+    sys.exit(status)
 
 
 main()

@@ -279,6 +279,45 @@ Test(local, what_this_provider_cannot_keep_is_refused)
 	}
 }
 
+static void open_with_tmp(const char *dir)
+{
+	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
+	struct pai_err err = PAI_ERR_INIT;
+
+	pai_provider_free(local);
+	local = NULL;
+	cr_assert_eq(pai_strmap_set(&options, "root", local_root), 0);
+	cr_assert_eq(pai_strmap_set(&options, "tmp", dir), 0);
+	if (pai_provider_open("local", &options, &local, &err) < 0) {
+		cr_assert(err.code == PAI_E_INPUT && strstr(err.msg, "absolute path"));
+	}
+}
+
+/* In a container nothing isolates from it, /tmp is the container's own. */
+Test(local, tmp_is_of_those_that_nothing_isolates)
+{
+	struct pai_create_input input = {.network = {.access = PAI_NETWORK_FULL}};
+	struct pai_err err = PAI_ERR_INIT;
+	char tmp[128], in_tmp[160];
+
+	(void)snprintf(tmp, sizeof(tmp), "%s/tmp", local_root);
+	(void)snprintf(in_tmp, sizeof(in_tmp), "%s/a", tmp);
+	cr_assert_eq(mkdir(tmp, 0700), 0);
+	open_with_tmp("tmp");
+	cr_assert_null(local);
+	open_with_tmp(in_tmp);
+	cr_assert_null(local);
+	open_with_tmp(tmp);
+	for (int full = 0; full < 2; full++) {
+		struct pai_sandbox *sb = local_create(full ? &input : NULL);
+
+		cr_assert_eq(pai_sandbox_write_file(sb, "/tmp/a", "text", 4, &call, &err), 0);
+		cr_assert_eq(access(local_path(sb, "tmp/a"), F_OK), full ? -1 : 0);
+		cr_assert_eq(access(in_tmp, F_OK), full ? 0 : -1);
+		pai_sandbox_free(sb);
+	}
+}
+
 Test(local, isolation_is_one_of_three)
 {
 	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
