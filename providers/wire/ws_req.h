@@ -16,7 +16,9 @@
 #include <sys/types.h>
 
 /* Tells one file from another over its whole life: an inode number is reused at once on ext4 and
- * tmpfs. btime_ns 0 where the file system has no birth time. ino 0 in a request: do not compare. */
+ * tmpfs. btime_ns 0 where the file system has no birth time. dev 0 on the workspace's own device,
+ * whose number may change while its files stay; below it may be others (btrfs's subvolumes), with
+ * equal inode numbers. ino 0 in a request: do not compare. */
 struct pai_ws_identity {
 	uint64_t ino;
 	uint64_t btime_ns;

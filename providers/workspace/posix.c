@@ -14,6 +14,7 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 
 #include "providers/base/log.h"
 #include "providers/base/pool.h"
@@ -259,7 +260,8 @@ static int open_parts(struct pai_posix *ws, struct pai_err *err)
 	if (error) {
 		return pai_err_errno(err, error, "stat the workspace");
 	}
-	ws->root_id = pai_posix_identity(&stx);
+	ws->root_dev = makedev(stx.stx_dev_major, stx.stx_dev_minor);
+	ws->root_id = pai_posix_identity(ws, &stx);
 	ws->is_truthful = is_truthful(ws->root_fd);
 	ws->lock_owners = pai_lock_owners_new();
 	if (!ws->lock_owners) {

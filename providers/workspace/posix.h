@@ -21,6 +21,7 @@ struct pai_posix {
 	int nonce_fd; /* link count 0: the sandbox is gone */
 	struct pai_ws_config config;
 	struct pai_ws_identity root_id;
+	uint64_t root_dev;      /* 0 in identities: it may change when the files do not */
 	uint64_t reserve_bytes; /* free space that is left to others */
 	bool switches_ids;      /* root, and told to honour the callers' ids */
 	uid_t maker_uid;        /* whom root stands for when it makes something; 0: itself */
@@ -96,9 +97,11 @@ void pai_posix_fill_fd(
     const struct pai_posix *ws, int fd, const struct statx *stx, struct pai_ws_attr *ret);
 /* statx of `path` below dir_fd ("": dir_fd itself), links not followed; EXDEV for a mount point. */
 int pai_posix_statx(int dir_fd, const char *path, struct statx *ret);
-struct pai_ws_identity pai_posix_identity(const struct statx *stx);
+/* As clients see it: the device told against the root's, by exclusive or. */
+struct pai_ws_identity pai_posix_identity(const struct pai_posix *ws, const struct statx *stx);
 /* ESTALE when it is another object; expect->ino 0: any will do. */
-int pai_posix_expect(const struct statx *stx, const struct pai_ws_identity *expect);
+int pai_posix_expect(
+    const struct pai_posix *ws, const struct statx *stx, const struct pai_ws_identity *expect);
 /* Whether a name is one of the extended attributes that are served. */
 bool pai_posix_serves_xattr(const char *name);
 /* A list of names reduced to the served ones; the new length. */

@@ -26,18 +26,19 @@ static int64_t time_ns(const struct statx_timestamp *t)
 	return pai_clock_join(t->tv_sec, t->tv_nsec);
 }
 
-struct pai_ws_identity pai_posix_identity(const struct statx *stx)
+struct pai_ws_identity pai_posix_identity(const struct pai_posix *ws, const struct statx *stx)
 {
 	return (struct pai_ws_identity){
 	    .ino = stx->stx_ino,
 	    .btime_ns = stx->stx_mask & STATX_BTIME ? (uint64_t)time_ns(&stx->stx_btime) : 0,
-	    .dev = makedev(stx->stx_dev_major, stx->stx_dev_minor),
+	    .dev = makedev(stx->stx_dev_major, stx->stx_dev_minor) ^ ws->root_dev,
 	};
 }
 
-int pai_posix_expect(const struct statx *stx, const struct pai_ws_identity *expect)
+int pai_posix_expect(
+    const struct pai_posix *ws, const struct statx *stx, const struct pai_ws_identity *expect)
 {
-	struct pai_ws_identity id = pai_posix_identity(stx);
+	struct pai_ws_identity id = pai_posix_identity(ws, stx);
 
 	return !expect->ino || pai_ws_identity_equal(&id, expect) ? 0 : ESTALE;
 }
@@ -117,7 +118,7 @@ static void fill(
     const struct pai_posix *ws, const struct statx *stx, bool has_xattrs, struct pai_ws_attr *ret)
 {
 	*ret = (struct pai_ws_attr){
-	    .id = pai_posix_identity(stx),
+	    .id = pai_posix_identity(ws, stx),
 	    .mode = stx->stx_mode,
 	    .nlink = stx->stx_nlink,
 	    .uid = stx->stx_uid,

@@ -117,12 +117,13 @@ static int open_parent(
 }
 
 /* A missing file was not meant where an identity was expected. */
-static int check_expected(const struct pai_ws_req *req, int error, const struct statx *stx)
+static int check_expected(
+    const struct pai_posix *ws, const struct pai_ws_req *req, int error, const struct statx *stx)
 {
 	if (error) {
 		return error == ENOENT && req->at.id.ino ? ESTALE : error;
 	}
-	return pai_posix_expect(stx, &req->at.id);
+	return pai_posix_expect(ws, stx, &req->at.id);
 }
 
 /* What was proven before is open already: one look at the name tells that it is the same file.
@@ -136,7 +137,7 @@ static bool open_shared(struct pai_posix *ws, struct pai_ws_req *req, const stru
 
 	/* SQLite's index tells its openers by their descriptions. */
 	if (names_wal_index(name) || pai_posix_statx(dir->fd, name, &stx) != 0 ||
-	    check_expected(req, 0, &stx) != 0) {
+	    check_expected(ws, req, 0, &stx) != 0) {
 		return false;
 	}
 	fd = pai_watch_share(ws, dir, name, &stx);
@@ -173,7 +174,7 @@ static int open_to_read(struct pai_posix *ws, struct pai_ws_req *req)
 	if (error == 0) {
 		error = pai_posix_statx(path_fd, "", &stx);
 	}
-	error = check_expected(req, error, &stx);
+	error = check_expected(ws, req, error, &stx);
 	if (error == 0) {
 		error = check_type(&stx);
 	}

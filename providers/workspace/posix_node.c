@@ -144,7 +144,7 @@ int pai_posix_unlink(struct pai_posix *ws, struct pai_ws_req *req)
 
 	if (error == 0) {
 		error = pai_posix_statx(dir.fd, req->name, &stx);
-		error = error ? error : pai_posix_expect(&stx, &req->expect);
+		error = error ? error : pai_posix_expect(ws, &stx, &req->expect);
 	}
 	if (error) {
 		return error;
@@ -167,7 +167,7 @@ int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
 
 	if (error == 0) {
 		error = pai_posix_statx(dir.fd, req->name, &stx);
-		error = error ? error : pai_posix_expect(&stx, &req->expect);
+		error = error ? error : pai_posix_expect(ws, &stx, &req->expect);
 	}
 	if (error) {
 		return error;
@@ -175,7 +175,7 @@ int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
 	if (unlinkat(dir.fd, req->name, AT_REMOVEDIR) < 0) {
 		return errno;
 	}
-	id = pai_posix_identity(&stx);
+	id = pai_posix_identity(ws, &stx);
 	pai_dirs_forget(&ws->dirs, &id);
 	pai_posix_stat_dir(ws, req, &dir);
 	return 0;
@@ -183,12 +183,12 @@ int pai_posix_rmdir(struct pai_posix *ws, struct pai_ws_req *req)
 
 /* --- moving and linking --- */
 
-static int check_source(int dir_fd, const struct pai_ws_req *req)
+static int check_source(const struct pai_posix *ws, int dir_fd, const struct pai_ws_req *req)
 {
 	struct statx stx;
 	int error = req->expect.ino ? pai_posix_statx(dir_fd, req->name, &stx) : 0;
 
-	return error || !req->expect.ino ? error : pai_posix_expect(&stx, &req->expect);
+	return error || !req->expect.ino ? error : pai_posix_expect(ws, &stx, &req->expect);
 }
 
 int pai_posix_rename(struct pai_posix *ws, struct pai_ws_req *req)
@@ -207,7 +207,7 @@ int pai_posix_rename(struct pai_posix *ws, struct pai_ws_req *req)
 		error = pai_posix_dir(ws, &req->to, &to);
 	}
 	if (error == 0) {
-		error = check_source(from.fd, req);
+		error = check_source(ws, from.fd, req);
 	}
 	if (error) {
 		return error;

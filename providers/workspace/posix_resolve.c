@@ -125,7 +125,7 @@ static int walk(
 		return error;
 	}
 	ret->has_stx = true;
-	id = pai_posix_identity(&ret->stx);
+	id = pai_posix_identity(ws, &ret->stx);
 	if (at->id.ino && !pai_ws_identity_equal(&id, &at->id)) {
 		return ESTALE;
 	}

@@ -34,6 +34,11 @@ static size_t id_bucket(const struct pai_ws_identity *id)
 
 /* --- tables --- */
 
+struct pai_ws_identity pai_watch_id(const struct pai_posix *ws, const struct pai_ws_identity *id)
+{
+	return (struct pai_ws_identity){id->ino, id->btime_ns, id->dev ^ ws->root_dev};
+}
+
 struct pai_watch *pai_watch_find_locked(struct pai_watch_service *s, int wd)
 {
 	struct pai_watch *w = s->by_wd[(unsigned)wd % PAI_WATCH_BUCKETS];
@@ -362,7 +367,7 @@ int pai_posix_watch(struct pai_posix *ws, struct pai_ws_req *req)
 	if (!S_ISDIR(n.stx.stx_mode) && !S_ISREG(n.stx.stx_mode)) {
 		return EOPNOTSUPP;
 	}
-	id = req->attr.id;
+	id = pai_watch_id(ws, &req->attr.id);
 	(void)pthread_mutex_lock(&s->lock);
 	error = add_locked(s, ws, req->at.path, &n, &id);
 	(void)pthread_mutex_unlock(&s->lock);
@@ -376,6 +381,7 @@ int pai_posix_watch(struct pai_posix *ws, struct pai_ws_req *req)
 int pai_posix_unwatch(struct pai_posix *ws, struct pai_ws_req *req)
 {
 	struct pai_watch_service *s = ws->watch ? ws->watch->service : NULL;
+	struct pai_ws_identity id = pai_watch_id(ws, &req->at.id);
 	struct pai_watch_sub **at;
 	struct pai_watch *w;
 
@@ -383,7 +389,7 @@ int pai_posix_unwatch(struct pai_posix *ws, struct pai_ws_req *req)
 		return EOPNOTSUPP;
 	}
 	(void)pthread_mutex_lock(&s->lock);
-	w = find_id_locked(s, &req->at.id);
+	w = find_id_locked(s, &id);
 	at = w ? find_sub_locked(w, ws->watch) : NULL;
 	if (at && *at) {
 		drop_sub_locked(at);
@@ -430,16 +436,17 @@ static bool same_stamp(const struct pai_proof_stamp *a, const struct pai_proof_s
 	       a->gid == b->gid;
 }
 
-static const struct pai_ws_identity *dir_id(const struct pai_posix *ws, const struct pai_node *dir)
+static struct pai_ws_identity dir_id(const struct pai_posix *ws, const struct pai_node *dir)
 {
-	return dir->dir ? &dir->dir->id : &ws->root_id;
+	return pai_watch_id(ws, dir->dir ? &dir->dir->id : &ws->root_id);
 }
 
 int pai_watch_share(
     struct pai_posix *ws, const struct pai_node *dir, const char *name, const struct statx *stx)
 {
 	struct pai_watch_service *s = ws->watch ? ws->watch->service : NULL;
-	struct pai_ws_identity id = pai_posix_identity(stx);
+	struct pai_ws_identity id = pai_posix_identity(ws, stx);
+	struct pai_ws_identity of_dir = dir_id(ws, dir);
 	struct pai_proof_stamp stamp = stamp_of(stx);
 	struct pai_watch *w;
 	struct pai_proof *p;
@@ -449,7 +456,7 @@ int pai_watch_share(
 		return -1;
 	}
 	(void)pthread_mutex_lock(&s->lock);
-	w = find_id_locked(s, dir_id(ws, dir));
+	w = find_id_locked(s, &of_dir);
 	p = w ? pai_proofs_find(&s->proofs, w->wd, name) : NULL;
 	if (p && pai_ws_identity_equal(&p->id, &id) && same_stamp(&p->stamp, &stamp)) {
 		pai_proofs_touch(&s->proofs, p);
@@ -463,7 +470,7 @@ int pai_watch_share(
 static uint64_t begin_proof(struct pai_posix *ws, const struct pai_ws_identity *dir,
     const char *name, const struct statx *stx, int fd)
 {
-	struct pai_ws_identity id = pai_posix_identity(stx);
+	struct pai_ws_identity id = pai_posix_identity(ws, stx);
 	struct pai_watch_service *s = ws->watch->service;
 	struct pai_proof *p = NULL;
 	struct pai_watch *w;
@@ -511,7 +518,8 @@ static bool end_proof(struct pai_watch_service *s, const struct pai_ws_identity 
 bool pai_watch_prove(struct pai_posix *ws, const struct pai_node *dir, const char *name,
     const struct statx *stx, int fd)
 {
-	struct pai_ws_identity now, id = pai_posix_identity(stx);
+	struct pai_ws_identity now, id = pai_posix_identity(ws, stx);
+	struct pai_ws_identity of_dir = dir_id(ws, dir);
 	struct statx again;
 	uint64_t serial;
 	bool holds;
@@ -519,7 +527,7 @@ bool pai_watch_prove(struct pai_posix *ws, const struct pai_node *dir, const cha
 	if (!ws->watch) {
 		return false;
 	}
-	serial = begin_proof(ws, dir_id(ws, dir), name, stx, fd);
+	serial = begin_proof(ws, &of_dir, name, stx, fd);
 	if (!serial) {
 		return false;
 	}
@@ -527,10 +535,10 @@ bool pai_watch_prove(struct pai_posix *ws, const struct pai_node *dir, const cha
 		again.stx_nlink == 1;
 	if (holds) {
 		/* It is still there, so its directory's watch speaks of it. */
-		now = pai_posix_identity(&again);
+		now = pai_posix_identity(ws, &again);
 		holds = pai_ws_identity_equal(&now, &id);
 	}
-	return end_proof(ws->watch->service, dir_id(ws, dir), name, serial, holds);
+	return end_proof(ws->watch->service, &of_dir, name, serial, holds);
 }
 
 /* --- the barrier --- */

@@ -63,6 +63,8 @@ struct pai_watch_service {
 	char events[PAI_WATCH_EVENT_BYTES];
 };
 
+/* An identity as a server shows it, made one of all workspaces'; and back. */
+struct pai_ws_identity pai_watch_id(const struct pai_posix *ws, const struct pai_ws_identity *id);
 struct pai_watch *pai_watch_find_locked(struct pai_watch_service *s, int wd);
 /* Forgets the watch and its proofs; also in the kernel when it may still be there. */
 void pai_watch_end_locked(struct pai_watch_service *s, struct pai_watch *w, bool in_kernel);

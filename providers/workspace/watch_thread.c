@@ -91,7 +91,7 @@ static struct pai_watch_client *subscriber(
 	}
 	if (sub) {
 		c = sub->client;
-		*id = w->id;
+		*id = pai_watch_id(c->ws, &w->id);
 		*path = strdup(sub->path);
 	}
 	(void)pthread_mutex_unlock(&s->lock);
