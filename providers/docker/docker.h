@@ -291,7 +291,8 @@ int pai_docker_open_line(struct pai_sandbox *sb, const char *const argv[],
 void pai_docker_sweep(struct pai_docker *d, int root_fd, const struct pai_docker_infos *listed,
     const struct pai_call *call);
 /* Follows the engine's events on a thread of its own: a sandbox whose container somebody removed is
- * gone at once for everybody. Once per provider. */
+ * gone at once for everybody. Once per provider; not where the files are in the containers, whose
+ * links end with them. */
 void pai_docker_watch_start(struct pai_docker *d);
 void pai_docker_watch_stop(struct pai_docker *d);
 

@@ -202,7 +202,7 @@ void pai_docker_watch_start(struct pai_docker *d)
 	struct pai_docker_watch *w = NULL;
 
 	(void)pthread_mutex_lock(&d->lock);
-	if (!d->watch) {
+	if (!d->watch && !d->far) {
 		w = calloc(1, sizeof(*w));
 	}
 	if (w) {
