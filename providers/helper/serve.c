@@ -23,7 +23,6 @@
 #include "providers/base/auto.h"
 #include "providers/base/cancel.h"
 #include "providers/base/clock.h"
-#include "providers/base/version.h"
 #include "providers/helper/worker.h"
 
 #define START_MS 10000
@@ -42,26 +41,46 @@ struct place {
 
 /* --- the root --- */
 
-static uint64_t hash(uint64_t h, const char *text)
+/* FNV-1a; ATTACH's client is compared, so that chance can only refuse. */
+static uint64_t hash_bytes(uint64_t h, const char *bytes, size_t len)
 {
-	/* FNV-1a, the NUL too; ATTACH's client is compared, so that chance can only refuse. */
-	do {
-		h = (h ^ (uint8_t)*text) * 1099511628211ull;
-	} while (*text++ != '\0');
+	for (size_t i = 0; i < len; i++) {
+		h = (h ^ (uint8_t)bytes[i]) * 1099511628211ull;
+	}
 	return h;
 }
 
-static void name_files(const struct pai_serve_config *c, struct place *p)
+static uint64_t hash_text(uint64_t h, const char *text)
 {
-	uint64_t h = hash(14695981039346656037ull, c->client);
+	return hash_bytes(h, text, strlen(text) + 1);
+}
 
-	/* A worker of another version, or with other options, is another one. */
-	h = hash(h, PAI_VERSION);
+/* This program, byte for byte: two of one version need not understand each other. */
+static int hash_build(uint64_t *h, struct pai_err *err)
+{
+	pai_auto_fd int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	char bytes[16384];
+	ssize_t n = -1;
+
+	while (fd >= 0 && (n = read(fd, bytes, sizeof(bytes))) > 0) {
+		*h = hash_bytes(*h, bytes, (size_t)n);
+	}
+	return n < 0 ? pai_err_sys(err, "read this program") : 0;
+}
+
+/* A worker of another build, or with other options, is another one. */
+static int name_files(const struct pai_serve_config *c, struct place *p, struct pai_err *err)
+{
+	uint64_t h = hash_text(14695981039346656037ull, c->client);
+	int r = hash_build(&h, err);
+
 	for (size_t i = 0; c->options && i < c->options->count; i++) {
-		h = hash(hash(h, c->options->entries[i].key), c->options->entries[i].value);
+		h = hash_text(
+		    hash_text(h, c->options->entries[i].key), c->options->entries[i].value);
 	}
 	(void)snprintf(p->sock, sizeof(p->sock), ".work-%016llx.sock", (unsigned long long)h);
 	(void)snprintf(p->lock, sizeof(p->lock), ".work-%016llx.lock", (unsigned long long)h);
+	return r;
 }
 
 /* mkdir -p: the path is the user's own word, links in it included. */
@@ -461,8 +480,8 @@ int pai_serve_run(const struct pai_serve_config *c, struct pai_err *err)
 	if (r < 0) {
 		return r;
 	}
-	name_files(c, &p);
-	r = reach_worker(c, &p, &sock, err);
+	r = name_files(c, &p, err);
+	r = r < 0 ? r : reach_worker(c, &p, &sock, err);
 	(void)close(p.root_fd);
 	if (r < 0) {
 		return r;

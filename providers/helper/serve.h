@@ -5,9 +5,9 @@
  * can't be used there (a terminal, a pipe of another user's) it copies to the worker's socket and
  * back, and ends when either ends.
  *
- * The *worker* serves the local provider of its root. There is one per root, client and options:
- * the first relay starts it, and it survives them. It ends when its link has been said BYE to or
- * has been without a transport for its grace, on SIGTERM, and when its root has gone.
+ * The *worker* serves the local provider of its root. There is one per root, build, client and
+ * options: the first relay starts it, and it survives them. It ends when its link has been said BYE
+ * to or has been without a transport for its grace, on SIGTERM, and when its root has gone.
  *
  *   ROOT/.work-HASH.sock   the worker's, 0600
  *   ROOT/.work-HASH.lock   flock: shared to connect, exclusive to start or end a worker

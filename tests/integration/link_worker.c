@@ -251,18 +251,28 @@ static bool is_worker(const char *pid, const char *root)
 	return found;
 }
 
-/* 0: none. */
-static pid_t worker_of(const char *root)
+static unsigned workers_of(const char *root, pid_t *ret_one)
 {
 	pai_auto_dir DIR *dir = opendir("/proc");
 	struct dirent *e;
+	unsigned count = 0;
 
 	while (dir && (e = readdir(dir)) != NULL) {
 		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && is_worker(e->d_name, root)) {
-			return (pid_t)strtol(e->d_name, NULL, 10);
+			*ret_one = (pid_t)strtol(e->d_name, NULL, 10);
+			count++;
 		}
 	}
-	return 0;
+	return count;
+}
+
+/* 0: none. */
+static pid_t worker_of(const char *root)
+{
+	pid_t worker = 0;
+
+	(void)workers_of(root, &worker);
+	return worker;
 }
 
 static bool worker_ends(const char *root, int within_ms)
@@ -427,6 +437,33 @@ static void refused(struct world *w)
 	close_link(w);
 }
 
+/* A helper that was built otherwise may say the same version. */
+static void another_build(struct world *w)
+{
+	char dir[sizeof(w->root) + 8], path[sizeof(dir) + 16], command[900];
+	struct world other = *w;
+	pid_t worker;
+	unsigned count;
+
+	(void)snprintf(dir, sizeof(dir), "%s-other", w->root);
+	(void)snprintf(path, sizeof(path), "%s/pai-helper", dir);
+	(void)snprintf(command, sizeof(command), "mkdir %s && cp %s %s && echo >> %s", dir,
+	    w->helper, path, path);
+	if (system(command) != 0) {
+		die("cp", NULL);
+	}
+	other.helper = path;
+	connect_link(w);
+	connect_link(&other);
+	count = workers_of(w->root, &worker);
+	tell(count == 2, "a helper of another build has a worker of its own", "it has not");
+	run_echo(&other, "a command through that one");
+	close_link(&other);
+	close_link(w);
+	(void)unlink(path);
+	(void)rmdir(dir);
+}
+
 static void make_sandbox(struct world *w)
 {
 	pai_auto_strmap struct pai_strmap options = PAI_STRMAP_INIT;
@@ -478,6 +515,7 @@ int main(int argc, char **argv)
 	kill_worker(&w);
 	end_worker(&w);
 	refused(&w);
+	another_build(&w);
 	w.pipes = true;
 	connect_link(&w);
 	run_echo(&w, "a command through pipes");
