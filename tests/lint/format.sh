@@ -1,6 +1,7 @@
 #!/bin/sh
 # clang-format is the judge of layout; the version is Debian's, others disagree in details.
 # fast
+# timeout 600
 set -u
 version=$(clang-format --version | sed 's/.*version \([0-9]*\).*/\1/')
 if [ "$version" != 14 ]; then

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Every header compiles alone, with each compiler.
 # fast
+# timeout 600
 set -u
 status=0
 flags="-std=gnu17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=314 -I.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Shell scripts: not one warning of shellcheck.
 # fast
+# timeout 600
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
 if printf '%s\0' "${scripts[@]}" | xargs -0 -n 8 -P "$(nproc)" shellcheck -x -P SCRIPTDIR -S warning; then
 	echo "ok shell (${#scripts[@]})"
