@@ -283,6 +283,15 @@ static int connect(struct pai_provider *base, const char *id, const struct pai_c
 	return r;
 }
 
+/* Seconds; 0 for what is no time. */
+static int64_t wall_ms(const char *text)
+{
+	char *end;
+	long long s = text ? strtoll(text, &end, 10) : 0;
+
+	return s > 0 && *end == '\0' && s < INT64_MAX / 1000 ? s * 1000 : 0;
+}
+
 /* "DIR NONCE CREATED" */
 static int add_item(struct pai_sandbox_list *l, char *line)
 {
@@ -300,8 +309,8 @@ static int add_item(struct pai_sandbox_list *l, char *line)
 	}
 	l->items = more;
 	item = &more[l->count];
-	*item = (struct pai_sandbox_info){.state = PAI_SANDBOX_RUNNING,
-	    .created_wall_ms = line ? strtoll(line, NULL, 10) * 1000 : 0};
+	*item = (struct pai_sandbox_info){
+	    .state = PAI_SANDBOX_RUNNING, .created_wall_ms = wall_ms(line)};
 	item->incarnation = strdup(nonce);
 	if (asprintf(&item->sandbox_id, "%s.%s", dir, nonce) < 0) {
 		item->sandbox_id = NULL;

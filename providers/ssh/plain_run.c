@@ -67,6 +67,23 @@ static size_t held(const char *data, size_t len, const char *mark, size_t mark_l
 	return n;
 }
 
+/* "gone" or a number, and the end of the line. */
+static int take_status(struct run *r, const char *text)
+{
+	char *end;
+	long status = strtol(text, &end, 10);
+
+	if (strncmp(text, "gone\n", 5) == 0) {
+		r->status = -1;
+		return 0;
+	}
+	if (end == text || *end != '\n' || status < 0 || status > 255) {
+		return -EPROTO;
+	}
+	r->status = (int)status;
+	return 0;
+}
+
 /* Bytes of stderr; the mark of its end is that of a line of ours, too. */
 static int take_stderr(struct run *r, const char *data, size_t len)
 {
@@ -82,8 +99,8 @@ static int take_stderr(struct run *r, const char *data, size_t len)
 	at = memmem(r->tail.data, r->tail.len, mark, n);
 	if (at && strchr(at + 1, '\n')) {
 		r->ended = true;
-		r->status = strncmp(at + n, "gone", 4) == 0 ? -1 : (int)strtol(at + n, NULL, 10);
-		return emit(r, PAI_STDERR, r->tail.data, (size_t)(at - r->tail.data));
+		e = take_status(r, at + n);
+		return e ? e : emit(r, PAI_STDERR, r->tail.data, (size_t)(at - r->tail.data));
 	}
 	keep = at ? r->tail.len - (size_t)(at - r->tail.data)
 		  : held(r->tail.data, r->tail.len, mark, n);

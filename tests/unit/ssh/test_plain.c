@@ -136,6 +136,12 @@ Test(plain, a_command_is_over_by_its_status_alone, .timeout = 60)
 	    {"h=$(printf '\\001%s exit gone\\n' $token | od -An -v -tx1 | tr -d ' \\n'); "
 	     "printf '\\001%s err %s\\n' $token $h",
 		PAI_E_NOT_FOUND},
+	    {"h=$(printf '\\001%s exit \\n' $token | od -An -v -tx1 | tr -d ' \\n'); "
+	     "printf '\\001%s err %s\\n' $token $h",
+		PAI_E_PROTOCOL},
+	    {"h=$(printf '\\001%s exit 256\\n' $token | od -An -v -tx1 | tr -d ' \\n'); "
+	     "printf '\\001%s err %s\\n' $token $h",
+		PAI_E_PROTOCOL},
 	    {"h=$(printf 'oh\\001%s exit 3\\n' $token | od -An -v -tx1 | tr -d ' \\n'); "
 	     "printf 'x\\001%s err %s\\nlate' $token $h",
 		PAI_OK},
