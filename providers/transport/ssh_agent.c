@@ -140,25 +140,14 @@ static int ask(const char *path, const struct pai_buf *body, const struct pai_ca
 	return receive(fd, len, ret, call, err);
 }
 
-int pai_ssh_agent_list(const char *agent, const struct pai_call *call,
-    void (*fn)(void *arg, struct pai_view blob), void *arg, struct pai_err *err)
+void pai_ssh_agent_keys(
+    struct pai_view answer, void (*fn)(void *arg, struct pai_view blob), void *arg)
 {
-	pai_auto_buf struct pai_buf body = PAI_BUF_INIT(16);
-	pai_auto_buf struct pai_buf answer = PAI_BUF_INIT(MESSAGE_MAX);
-	struct pai_reader reader;
+	struct pai_reader reader = pai_reader_init(answer.data, answer.len);
 	uint32_t count;
-	int r = pai_buf_put_u8(&body, ASK_KEYS);
 
-	r = r ? pai_err_no_memory(err) : ask(agent, &body, call, &answer, err);
-	if (r == -ENOENT && err->code == PAI_OK) {
-		return 0;
-	}
-	if (r < 0) {
-		return r;
-	}
-	reader = pai_reader_init(answer.data, answer.len);
 	if (pai_get_u8(&reader) != KEYS) {
-		return 0; /* locked, for instance */
+		return; /* locked, for instance */
 	}
 	count = __builtin_bswap32(pai_get_u32(&reader));
 	for (uint32_t i = 0; i < count && !reader.bad; i++) {
@@ -169,28 +158,30 @@ int pai_ssh_agent_list(const char *agent, const struct pai_call *call,
 			fn(arg, blob);
 		}
 	}
-	return 0;
 }
 
-int pai_ssh_agent_sign(const char *agent, const struct pai_buf *blob, const void *data, size_t len,
-    const struct pai_call *call, struct pai_buf *ret, struct pai_err *err)
+int pai_ssh_agent_list(const char *agent, const struct pai_call *call,
+    void (*fn)(void *arg, struct pai_view blob), void *arg, struct pai_err *err)
 {
-	pai_auto_buf struct pai_buf body = PAI_BUF_INIT(MESSAGE_MAX);
+	pai_auto_buf struct pai_buf body = PAI_BUF_INIT(16);
 	pai_auto_buf struct pai_buf answer = PAI_BUF_INIT(MESSAGE_MAX);
-	struct pai_reader reader;
-	struct pai_view signature;
-	int r = pai_buf_put_u8(&body, ASK_SIGNATURE);
+	int r = pai_buf_put_u8(&body, ASK_KEYS);
 
-	r = r ? r : put_string(&body, blob->data, blob->len);
-	r = r ? r : put_string(&body, data, len);
-	r = r ? r : put_u32(&body, 0);
 	r = r ? pai_err_no_memory(err) : ask(agent, &body, call, &answer, err);
-	if (r < 0) {
-		return err->code != PAI_OK ? r
-					   : pai_err_unavailable(err, PAI_REASON_AUTH, NULL,
-						 "the ssh agent has gone");
+	if (r == -ENOENT && err->code == PAI_OK) {
+		return 0;
 	}
-	reader = pai_reader_init(answer.data, answer.len);
+	if (r == 0) {
+		pai_ssh_agent_keys((struct pai_view){answer.data, answer.len}, fn, arg);
+	}
+	return r;
+}
+
+int pai_ssh_agent_signature(struct pai_view answer, struct pai_buf *ret, struct pai_err *err)
+{
+	struct pai_reader reader = pai_reader_init(answer.data, answer.len);
+	struct pai_view signature;
+
 	if (pai_get_u8(&reader) != SIGNATURE) {
 		return pai_err_unavailable(err, PAI_REASON_AUTH, NULL, "the ssh agent refuses");
 	}
@@ -202,4 +193,23 @@ int pai_ssh_agent_sign(const char *agent, const struct pai_buf *blob, const void
 		return pai_err_set(err, PAI_E_PROTOCOL, "the ssh agent's signature is none");
 	}
 	return 0;
+}
+
+int pai_ssh_agent_sign(const char *agent, const struct pai_buf *blob, const void *data, size_t len,
+    const struct pai_call *call, struct pai_buf *ret, struct pai_err *err)
+{
+	pai_auto_buf struct pai_buf body = PAI_BUF_INIT(MESSAGE_MAX);
+	pai_auto_buf struct pai_buf answer = PAI_BUF_INIT(MESSAGE_MAX);
+	int r = pai_buf_put_u8(&body, ASK_SIGNATURE);
+
+	r = r ? r : put_string(&body, blob->data, blob->len);
+	r = r ? r : put_string(&body, data, len);
+	r = r ? r : put_u32(&body, 0);
+	r = r ? pai_err_no_memory(err) : ask(agent, &body, call, &answer, err);
+	if (r < 0) {
+		return err->code != PAI_OK ? r
+					   : pai_err_unavailable(err, PAI_REASON_AUTH, NULL,
+						 "the ssh agent has gone");
+	}
+	return pai_ssh_agent_signature((struct pai_view){answer.data, answer.len}, ret, err);
 }

@@ -15,5 +15,11 @@ struct pai_view pai_ssh_get_string(struct pai_reader *r);
 /* No agent there is no failure: it has no keys. */
 int pai_ssh_agent_list(const char *agent, const struct pai_call *call,
     void (*fn)(void *arg, struct pai_view blob), void *arg, struct pai_err *err) PAI_WARN_UNUSED;
+/* What an agent may answer, without its length: its keys (none, if it says another thing), each
+ * inside of the answer; a signature without its type. */
+void pai_ssh_agent_keys(
+    struct pai_view answer, void (*fn)(void *arg, struct pai_view blob), void *arg);
+int pai_ssh_agent_signature(
+    struct pai_view answer, struct pai_buf *ret, struct pai_err *err) PAI_WARN_UNUSED;
 
 #endif
