@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "providers/base/buf.h"
+#include "providers/base/loop.h"
 
 struct pai_channel;
 
@@ -31,6 +32,8 @@ struct pai_channel_user {
 size_t pai_channel_send(struct pai_channel *ch, const struct iovec *iov, int count);
 /* Of bytes that were not credited when they came. Any thread, as above. */
 void pai_channel_credit(struct pai_channel *ch, size_t bytes);
+/* The one on whose thread the user is called, for timers of its own. */
+struct pai_loop *pai_channel_loop(const struct pai_channel *ch);
 /* On the loop's thread. What was sent is delivered; nothing is called any more. */
 void pai_channel_close(struct pai_channel *ch);
 

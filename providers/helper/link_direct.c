@@ -150,6 +150,11 @@ void pai_channel_credit(struct pai_channel *ch, size_t bytes)
 	unlock(c);
 }
 
+struct pai_loop *pai_channel_loop(const struct pai_channel *ch)
+{
+	return ch->core->loop;
+}
+
 void pai_channel_close(struct pai_channel *ch)
 {
 	struct pai_link_core *c = ch->core;

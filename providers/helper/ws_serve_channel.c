@@ -27,6 +27,7 @@ static void end_now(struct stream *s, int r)
 	s->failed = true;
 	(void)pthread_mutex_unlock(&s->lock);
 	s->result = r;
+	pai_loop_timer_free(PAI_TAKE(s->late));
 	if (ch) {
 		pai_channel_close(ch);
 	}
@@ -37,10 +38,17 @@ static void end_now(struct stream *s, int r)
 	}
 }
 
+static void on_late(void *arg)
+{
+	end_now(arg, -ETIMEDOUT);
+}
+
 static void on_begun(void *arg, struct pai_channel *ch)
 {
 	struct stream *s = arg;
 
+	s->late =
+	    pai_loop_timer_new(pai_channel_loop(ch), s->hello_by_ms, on_late, s, PAI_ERR_IGNORED());
 	(void)pthread_mutex_lock(&s->lock);
 	s->thread = pthread_self();
 	s->channel = ch;
@@ -77,6 +85,9 @@ static size_t on_bytes(void *arg, struct pai_view bytes)
 	credit = take_owed_locked(s);
 	failed = s->failed;
 	(void)pthread_mutex_unlock(&s->lock);
+	if (s->ready) {
+		pai_loop_timer_free(PAI_TAKE(s->late));
+	}
 	if (r < 0 || failed) {
 		end_now(s, r < 0 ? r : -ECONNRESET);
 	}

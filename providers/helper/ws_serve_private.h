@@ -67,7 +67,8 @@ struct stream {
 	bool ready;        /* changed under the lock */
 	uint64_t hello_by_ms;
 	/* of a channel */
-	int result; /* why it ended */
+	struct pai_loop_timer *late; /* until it is ready */
+	int result;                  /* why it ended */
 	void (*ended)(void *arg, const struct pai_err *why);
 };
 

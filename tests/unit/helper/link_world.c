@@ -251,12 +251,15 @@ static void *talk(void *arg)
 static int open_channel(void *arg, enum pai_channel_kind kind, const char *sandbox,
     const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err)
 {
+	const struct world *w = arg;
 	void *(*what)(void *) = strcmp(sandbox, "talk") == 0 ? talk : echo;
 	pthread_t thread;
 	int fds[2];
 
-	(void)arg;
 	(void)kind;
+	if (strcmp(sandbox, "files") == 0) {
+		return pai_ws_serve_channel(&w->serve, w->served, ret, err);
+	}
 	if (strcmp(sandbox, "none") == 0) {
 		return pai_err_set(err, PAI_E_NOT_FOUND, "no sandbox '%s'", sandbox);
 	}

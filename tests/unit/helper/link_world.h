@@ -1,7 +1,7 @@
 /*
  * link_world: both ends of links in one process, and transports between them that do as a plan
  * says: cut, stall, slow, half open. The worker's channels are echoes, or as their sandbox's name
- * says: "called" is an echo without a socket.
+ * says: "called" is an echo without a socket, "files" serves a workspace.
  */
 #ifndef PAI_TESTS_LINK_WORLD_H
 #define PAI_TESTS_LINK_WORLD_H
@@ -13,6 +13,7 @@
 #include "providers/base/pool.h"
 #include "providers/helper/link.h"
 #include "providers/helper/link_end.h"
+#include "providers/helper/ws_serve.h"
 
 #define TRANSPORTS_MAX 64
 #define NEVER UINT64_MAX
@@ -49,6 +50,8 @@ struct world {
 	atomic_bool gone;   /* opens answer NOT_FOUND */
 	atomic_uint freed;
 	uint64_t silence_ms, grace_ms;
+	struct pai_ws_serve serve; /* "files" */
+	void (*served)(void *arg, const struct pai_err *why);
 };
 
 void world_start(struct world *w);   /* the fields above that the test has set stay */

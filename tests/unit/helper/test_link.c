@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 #include "providers/base/clock.h"
+#include "providers/provider.h"
+#include "providers/wire/ws_msg.h"
 #include "tests/unit/helper/link_world.h"
 
 static struct pai_err channel_fails(struct world *w, const char *sandbox, uint64_t within_ms)
@@ -350,6 +353,81 @@ Test(link, after_the_grace_every_channel_ends, .timeout = 60)
 	}
 	cr_assert(world_end_is_idle(&w), "the worker's end has its own grace");
 	(void)close(p.fd);
+	world_stop(&w);
+}
+
+/* --- files --- */
+
+static atomic_int served_errnum = -1;
+
+static void on_served(void *arg, const struct pai_err *why)
+{
+	(void)arg;
+	atomic_store(&served_errnum, why->errnum);
+}
+
+static int open_files(
+    void *arg, const struct pai_ws_config *config, struct pai_ws **ret, struct pai_err *err)
+{
+	struct pai_host_files at = {
+	    .root_fd = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC),
+	    .nonce_fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), /* it is there */
+	};
+
+	(void)arg;
+	return pai_ws_posix_new(&at, config, ret, err);
+}
+
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+static void pass_hello_time(struct world *w)
+{
+	pai_clock_advance_for_test(91000);
+	world_on_loop(w, nothing, NULL); /* it looks at the clock */
+}
+
+Test(link, files_that_nobody_says_hello_to_are_given_up, .timeout = 60)
+{
+	struct world w = {.serve = {.take_fd = -1, .open = open_files}, .served = on_served};
+	char byte;
+	int fd;
+
+	world_start(&w);
+	world_connect(&w);
+	fd = world_channel(&w, "files");
+	cr_assert_eq(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 100), 0);
+	pass_hello_time(&w);
+	cr_assert_eq(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 10000), 1);
+	cr_assert_eq(recv(fd, &byte, 1, 0), 0);
+	for (int i = 0; i < 5000 && atomic_load(&served_errnum) < 0; i++) {
+		(void)poll(NULL, 0, 1);
+	}
+	cr_assert_eq(atomic_load(&served_errnum), ETIMEDOUT);
+	(void)close(fd);
+	world_stop(&w);
+}
+
+Test(link, files_are_served_for_as_long_as_it_takes_after_a_hello, .timeout = 60)
+{
+	struct world w = {.serve = {.take_fd = -1, .open = open_files}, .served = on_served};
+	pai_auto_buf struct pai_buf hello = PAI_BUF_INIT(256);
+	char answer[1024];
+	int fd;
+
+	world_start(&w);
+	world_connect(&w);
+	fd = world_channel(&w, "files");
+	cr_assert_eq(pai_ws_put_hello(&hello, &(struct pai_ws_hello){PAI_WS_VERSION, 0}), 0);
+	cr_assert_eq(send(fd, hello.data, hello.len, 0), (ssize_t)hello.len);
+	cr_assert_eq(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 10000), 1);
+	cr_assert_gt(recv(fd, answer, sizeof(answer), 0), 0);
+	pass_hello_time(&w);
+	cr_assert_eq(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 300), 0);
+	cr_assert_eq(atomic_load(&served_errnum), -1);
+	(void)close(fd);
 	world_stop(&w);
 }
 
