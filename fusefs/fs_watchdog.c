@@ -26,7 +26,8 @@
 #define REFRESH_EVERY_MS 10000
 
 /* Whether the thread that asked is going away: a pending SIGKILL, a fatal pending signal, or it is
- * gone. */
+ * gone. One that can't be seen (0, of another PID namespace; another user's under hidepid) is
+ * alive: a signal that it handles may not cut its call short, and the deadline ends that too. */
 static bool caller_is_dying(pid_t tid)
 {
 	char path[64], line[256];
@@ -40,7 +41,7 @@ static bool caller_is_dying(pid_t tid)
 	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
 	f = fopen(path, "re");
 	if (!f) {
-		return true;
+		return kill(tid, 0) < 0 && errno == ESRCH;
 	}
 	while (fgets(line, sizeof(line), f)) {
 		uint64_t *to = strncmp(line, "SigPnd:", 7) == 0   ? &pending

@@ -3,6 +3,8 @@
 # timeout-long 300
 """Signals: a timer (SA_RESTART) is seen by no file call but a lock wait, and whoever is killed lets
 go of what it waits for."""
+import ctypes
+import errno
 import fcntl
 import os
 import signal
@@ -28,6 +30,7 @@ names = [
     "so does one with a fatal signal of another kind",
     "one that is stopped or handles the signal goes on waiting",
     "what was told to let go leaves the daemon able to unmount",
+    "a caller whom the daemon can't see (another PID namespace) is no dying one",
 ]
 w.begin(*names)
 
@@ -377,6 +380,38 @@ def handled():
 
 
 w.case(names[10], handled)
+
+
+class Apart(w.Daemon):
+    """In a PID namespace of its own: the kernel tells it no caller's number."""
+
+    def is_up(self):
+        assert self.proc.poll() is None, f"{self.name} ended: {self.proc.returncode}"
+        return w.is_mounted(self.top)
+
+
+def unseen():
+    apart = Apart("memory", "sigapart", "fault=*=hang", "create_timeout=4s", "timeout=4s",
+                  before=["unshare", "--pid", "--fork", "--kill-child"])
+    os.mkdir(apart.top + "/k")
+
+    def catches():
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.siginterrupt(signal.SIGUSR1, True)
+        libc = ctypes.CDLL(None, use_errno=True)  # os.mkdir() goes on after EINTR
+        libc.mkdir((apart.top + "/k/d").encode(), 0o755)
+        return errno.errorcode[ctypes.get_errno()]
+    child = blocked(catches)
+    os.kill(child.pid, signal.SIGUSR1)
+    answer = child.wait(10)
+    apart.stop()
+    return "" if answer == (True, "ETIMEDOUT") else f"{answer}"
+
+
+if os.geteuid() == 0:
+    w.case(names[12], unseen)
+else:
+    w.skip(names[12], "needs root to make a PID namespace")
 
 
 def umounts():
