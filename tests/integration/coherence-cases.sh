@@ -167,6 +167,38 @@ for i in $(seq 10); do
 done
 is second-name-out-of-sight "$wrong" 0
 
+# ... and nobody makes a barrier: the file tells of itself.
+mkdir "$BOX/unseen"
+echo 0 >linked
+ln "$BOX/linked" "$BOX/unseen/name"
+sync_sides
+has_size() { [ "$(stat -c %s linked)" = "$1" ]; }
+wrong=0
+for i in $(seq 10); do
+	stat linked >/dev/null
+	echo 0 >>"$BOX/unseen/name"
+	wait_for 2 has_size $((2 + 2 * i)) || wrong=$((wrong + 1))
+done
+is second-name-out-of-sight-by-a-push "$wrong" 0
+rm linked
+
+# Who has it mapped stores into a page that is dirty already: neither an event nor a stamp tells, and
+# what is read meanwhile is not kept past the next barrier.
+cat >dirty.py <<'END'
+import mmap, os, subprocess, sys
+path, wrong = sys.argv[1] + "/dirty", 0
+with open(path, "w+b") as f:
+    f.truncate(4096)
+    m = mmap.mmap(f.fileno(), 4096)
+for i in range(1, 11):
+    m[0] = i
+    subprocess.run(["pai-exec", "true"], check=True)
+    with open("dirty", "rb") as f:
+        wrong += f.read(1)[0] != i
+print(wrong)
+END
+is stored-into-a-dirty-page-there "$(timeout 40 python3 dirty.py "$BOX" 2>&1 | tail -1)" 0
+
 # A second name that came and went within one push: nothing tells of what was done by it.
 cat >second.py <<'END'
 import os, sys

@@ -5,6 +5,7 @@ standing in the mount. Every row of the exit table, streams, signals, terminals,
 PAI_OVER=ssh: the same over ssh, on a host that is this machine; docker and docker-helper as in lib.sh.
 PAI_PASSES=mount: in the mount alone."""
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -532,6 +533,25 @@ def pai_shows_and_ends_sessions(s):
     assert entries[0]["event"] == "command" and entries[0]["exitCode"] == 3, entries[0]
     assert {"kill", "create"} <= {e["event"] for e in entries} or len(entries) > 3, entries
     assert " command " in pai(*daemon, "log", "--all").stdout
+
+
+@test
+def the_log_keeps_what_a_command_was_and_no_secret(s):
+    s.run("mkdir", "-p", "/workspace/logged")
+    secret = "s3cret-" + marker()
+    s.run("-C", "/workspace/logged", "-e", "TOKEN=" + secret, "-c",
+          f"wc -c; head -c 997 /dev/zero; echo oops >&2; sleep 0.3; : {secret}; exit 7", input=b"12345")
+    text = pai("-n", s.daemon, "log", "--all", "--json").stdout
+    e = json.loads(text)["entries"][0]
+    took = e.pop("durationMs")
+    known = {"event": "command", "cwd": "/workspace/logged", "command": "sh", "source": "command",
+             "outcome": "exited", "exitCode": 7, "stdinBytes": 5, "stdoutBytes": 999, "stderrBytes": 5}
+    assert {k: e[k] for k in known} == known, e
+    assert 300 <= took < 20000, took
+    assert secret not in text, text
+    for path in glob.glob(os.environ["XDG_STATE_HOME"] + "/paifs/ledger.db*"):
+        with open(path, "rb") as f:
+            assert secret.encode() not in f.read(), path
 
 
 @test

@@ -12,7 +12,7 @@ import subprocess
 import hold_world as w
 
 names = [
-    "a full disk: ENOSPC, what was accepted is there, with room it goes on",
+    "a full disk: ENOSPC, df shows it, what was accepted is there, with room it goes on",
     "a full disk: commands run, and find it full as well",
     "a store that found no room: one command is refused and names the file",
     "a store that found no room, as fsync() has told: no command is refused",
@@ -65,6 +65,10 @@ def full():
     number, _ = w.errno_of(w.put, M + "/more", b"y")
     if number != "ENOSPC":
         return f"one more byte: {number or 'success'}"
+    shown, real = (os.statvfs(path) for path in (M, SMALL))
+    for field in ("f_bsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_namemax"):
+        if getattr(shown, field) != getattr(real, field):
+            return f"{field} is {getattr(shown, field)}, of the workspace {getattr(real, field)}"
     os.truncate(M + "/big", 4096)
     w.in_child(w.put, M + "/more", b"y" * 4096)
     return "" if w.get(SMALL + "/more") == b"y" * 4096 else "it is not there"
