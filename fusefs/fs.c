@@ -376,13 +376,24 @@ static int refuse_links(struct pai_fs *fs, struct pai_err *err)
 	return 0;
 }
 
+/* What fusermount3 refuses with a word of its own, or leaves out without one. */
+static int check_plain_user(const struct pai_fs_options *o, struct pai_err *err)
+{
+	const char *what = o->symlinks == PAI_FS_SYMLINKS_NOFOLLOW ? "symlinks=nofollow"
+			   : o->suid                               ? "suid"
+			   : o->dev                                ? "dev"
+								   : NULL;
+
+	return what ? pai_err_errno(err, EPERM, "%s can be set by root only", what) : 0;
+}
+
 int pai_fs_mount(struct pai_fs *fs, const char *mountpoint, struct pai_err *err)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int r = check_device(err);
 
-	if (r == 0 && fs->options.symlinks == PAI_FS_SYMLINKS_NOFOLLOW && geteuid() != 0) {
-		r = pai_err_errno(err, EPERM, "symlinks=nofollow can be set by root only");
+	if (r == 0 && geteuid() != 0) {
+		r = check_plain_user(&fs->options, err);
 	}
 	if (r == 0) {
 		r = repair(mountpoint, err);

@@ -230,14 +230,21 @@ static bool read_scaled(const char *value, const struct unit *units, uint64_t *r
 	return false;
 }
 
+/* A hundred years: past it a number of JSON is no longer exact. */
+#define DURATION_MAX_MS (36500ULL * 86400000)
+
 static int set_duration(uint64_t *field, const char *name, const char *value, struct pai_err *err)
 {
 	static const struct unit units[] = {
 	    {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0}};
 
-	if (!value || !read_scaled(value, units, field)) {
-		return expected(name, value, "a duration such as 500ms, 10s, 5m, 1h or 7d", err);
+	uint64_t ms = 0;
+
+	if (!value || !read_scaled(value, units, &ms) || ms > DURATION_MAX_MS) {
+		return expected(
+		    name, value, "a duration such as 500ms, 10s, 5m, 1h or 7d, up to 36500d", err);
 	}
+	*field = ms;
 	return 0;
 }
 

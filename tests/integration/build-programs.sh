@@ -13,6 +13,11 @@ for program in paifs pai-exec pai pai-helper pai-conformance; do
 	readelf -lW "$file" | grep -q GNU_RELRO || why="$why no-RELRO"
 	dynamic "$file" | grep -q 'FLAGS_1.*NOW' || why="$why lazy-binding"
 	readelf -lW "$file" | grep -q 'GNU_STACK.*RWE' && why="$why executable-stack"
+	symbols=$(readelf -W --dyn-syms "$file")
+	grep -q ' __stack_chk_fail' <<<"$symbols" || why="$why no-stack-protector"
+	case $PAI_BUILD in # a sanitizer stands in its place
+	*debug*) grep -q '__memcpy_chk\|__[a-z]*printf_chk' <<<"$symbols" || why="$why no-FORTIFY" ;;
+	esac
 	if [ -z "$why" ]; then
 		echo "ok $program is hardened"
 	else

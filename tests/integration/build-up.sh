@@ -122,6 +122,10 @@ else
 	is exec-as-the-user "$(as_user sh -c "cd $M/demo && $bin/pai-exec id -u")" $uid
 	as_user sh -c "cd $M && $bin/pai kill theirs" >/dev/null
 	down user as_user make
+	as_user mkdir -p "$M"
+	for option in suid dev symlinks=nofollow; do
+		has "user-may-not-$option" "$(as_user "$bin/paifs" local "$M" -o "$option" 2>&1)" "^paifs: $option can be set by root only"
+	done
 	# Another user, whom it names, stands in its mount.
 	echo user_allow_other >"$PAI_TMP/fuse.conf"
 	mount --bind "$PAI_TMP/fuse.conf" /etc/fuse.conf

@@ -172,6 +172,7 @@ static const struct bad bads[] = {
     {"timeout=0s", "expected a duration such as"},
     {"timeout=99999999999999999999s", "expected a duration such as"},
     {"ttl=9999999999999d", "expected a duration such as"},
+    {"ttl=36501d", "up to 36500d"},
     {"memory=1Q", "expected a size such as"},
     {"memory=99999999T", "expected a size such as"},
     {"pids=0", "expected a number above 0"},
