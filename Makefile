@@ -49,7 +49,7 @@ DIRS.session := providers/session
 DIRS.ledger := ledger
 DIRS.conformance := providers/conformance
 DIRS.fusefs := fusefs
-DIRS.execshim := execshim execshim/tools
+DIRS.execshim := execshim execshim/tools execshim/mcp
 
 objs = $(patsubst %.c,$(BUILD)/%.o,$(1))
 is_main = $(filter %/main.c %_main.c,$(1))

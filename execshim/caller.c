@@ -10,6 +10,13 @@
 
 #define STARTTIME_FIELD 22 /* of /proc/PID/stat, proc(5) */
 
+static pid_t self; /* 0: the POSIX session counts */
+
+void pai_caller_be_self(void)
+{
+	self = getpid();
+}
+
 void pai_caller_identify(uint32_t *sid, uint64_t *started)
 {
 	pai_auto_fd int fd = -1;
@@ -18,7 +25,7 @@ void pai_caller_identify(uint32_t *sid, uint64_t *started)
 	const char *at;
 	ssize_t len;
 
-	*sid = (uint32_t)getsid(0);
+	*sid = (uint32_t)(self ? self : getsid(0));
 	*started = 0;
 	(void)snprintf(path, sizeof(path), "/proc/%u/stat", *sid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -19,6 +19,9 @@ enum {
 	OPT_STREAM,
 	OPT_BATCH,
 	OPT_SCHEMA,
+	OPT_ROOT,
+	OPT_INCLUDE,
+	OPT_EXCLUDE,
 };
 static const struct option long_options[] = {
     {"name", required_argument, NULL, 'n'},
@@ -36,6 +39,9 @@ static const struct option long_options[] = {
     {"stream", no_argument, NULL, OPT_STREAM},
     {"batch", no_argument, NULL, OPT_BATCH},
     {"schema", no_argument, NULL, OPT_SCHEMA},
+    {"root", required_argument, NULL, OPT_ROOT},
+    {"include", required_argument, NULL, OPT_INCLUDE},
+    {"exclude", required_argument, NULL, OPT_EXCLUDE},
     {NULL, 0, NULL, 0},
 };
 
@@ -100,6 +106,10 @@ static unsigned takes_of(int option)
 	case OPT_BATCH:
 	case OPT_SCHEMA:
 		return PAI_TAKES_CALL;
+	case OPT_ROOT:
+	case OPT_INCLUDE:
+	case OPT_EXCLUDE:
+		return PAI_TAKES_SERVE;
 	default:
 		return 0;
 	}
@@ -159,6 +169,15 @@ static int take(struct pai_args *a, int option, struct pai_err *err)
 		return 0;
 	case OPT_SCHEMA:
 		a->schema = true;
+		return 0;
+	case OPT_ROOT:
+		a->root = optarg;
+		return 0;
+	case OPT_INCLUDE:
+		a->include = optarg;
+		return 0;
+	case OPT_EXCLUDE:
+		a->exclude = optarg;
 		return 0;
 	default:
 		a->off = true;

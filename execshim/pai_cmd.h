@@ -22,6 +22,7 @@ enum pai_cmd_takes {                /* beside -n, --json, --help */
 	PAI_TAKES_RAW = 1 << 5,     /* everything after the name is another program's */
 	PAI_TAKES_LISTEN = 1 << 6,  /* --listen [ADDRESS:]PORT */
 	PAI_TAKES_CALL = 1 << 7,    /* --input JSON, --stream, --batch, --schema */
+	PAI_TAKES_SERVE = 1 << 8,   /* --root DIR, --include TOOLS, --exclude TOOLS */
 };
 struct pai_args {
 	const char *daemon;  /* -n */
@@ -29,6 +30,8 @@ struct pai_args {
 	const char *sandbox; /* --sandbox */
 	const char *listen;  /* --listen */
 	const char *input;   /* --input */
+	const char *root;    /* --root, and so on */
+	const char *include, *exclude;
 	struct pai_strmap options;
 	bool json, off, all, help;
 	bool stream, batch, schema;
@@ -67,6 +70,9 @@ int pai_cmd_port(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* pai_tool.c */
 int pai_cmd_tool(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* pai_mcp.c */
+int pai_cmd_mcp(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* pai_doctor.c */
 int pai_cmd_doctor(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;

@@ -642,6 +642,16 @@ const struct pai_cmd pai_cmd_table[] = {
 	"The session is -s KEY, or the one you stand in.\n"
 	"example: pai tool bash -s thread-42 --input '{\"reason\":\"List\",\"command\":\"ls\"}'\n",
 	PAI_TAKES_SESSION | PAI_TAKES_CALL, 1, pai_cmd_tool},
+    {"mcp", "[--root DIR] [--include TOOLS | --exclude TOOLS]",
+	"serve the seven tools over MCP on stdin and stdout",
+	"For a client that starts it, until its stdin ends. The session is -s KEY, the one of "
+	"--root,\n"
+	"or the one you stand in. --root DIR takes a directory of a mount: inside of a session "
+	"tools\n"
+	"begin there; above them all, the path or cwd of each call says which session it is for.\n"
+	"--include and --exclude take names of tools: bash,read\n"
+	"example: pai mcp -s thread-42 --exclude edit\n",
+	PAI_TAKES_SESSION | PAI_TAKES_SERVE, 0, pai_cmd_mcp},
     {"conformance", "PROVIDER|./libmine.so [OPTIONS]", "hold a provider to the contract",
 	"", /* pai-conformance has its own */
 	PAI_TAKES_RAW, SIZE_MAX, cmd_conformance},

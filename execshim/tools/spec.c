@@ -59,7 +59,8 @@ const struct pai_tool_spec pai_tool_specs[PAI_TOOL_COUNT] = {
 	     {{"content", PAI_TOOL_TEXT}, {"nextOffset", PAI_TOOL_NUMBER, .nullable = true},
 		 {"totalLines", PAI_TOOL_NUMBER}}},
 	    {"image", false,
-		{{"path", PAI_TOOL_TEXT}, {"mediaType", PAI_TOOL_TEXT}, {"base64", PAI_TOOL_TEXT}}},
+		{{"path", PAI_TOOL_TEXT}, {"mediaType", PAI_TOOL_TEXT},
+		    {"base64", PAI_TOOL_TEXT, .is_bulk = true}}},
 	    {"binary", false, {MESSAGE}}, {"not_found", false, {{"didYouMean", PAI_TOOL_TEXTS}}},
 	    {"directory", false, {MESSAGE}}, INVALID(false)},
 	6},
@@ -308,7 +309,7 @@ static struct pai_json *object_schema(
 										 : PAI_TAKE(s);
 }
 
-static struct pai_json *input_schema(const struct pai_tool_spec *spec)
+struct pai_json *pai_tool_input_schema(const struct pai_tool_spec *spec)
 {
 	pai_auto_json struct pai_json *properties = pai_json_object();
 	pai_auto_json struct pai_json *required = pai_json_array();
@@ -320,7 +321,7 @@ static struct pai_json *input_schema(const struct pai_tool_spec *spec)
 	return r < 0 ? NULL : object_schema(PAI_TAKE(properties), PAI_TAKE(required));
 }
 
-static struct pai_json *result_schema(const struct pai_tool_result *result)
+static struct pai_json *result_schema(const struct pai_tool_result *result, bool with_bulk)
 {
 	pai_auto_json struct pai_json *properties = pai_json_object();
 	pai_auto_json struct pai_json *required = pai_json_array();
@@ -333,6 +334,9 @@ static struct pai_json *result_schema(const struct pai_tool_result *result)
 		r = r ? r : pai_json_push_str(required, "status");
 	}
 	for (const struct pai_tool_member *m = result->members; m->name && r == 0; m++) {
+		if (m->is_bulk && !with_bulk) {
+			continue;
+		}
 		r = pai_json_set(properties, m->name, type_schema(m->type, m->nullable));
 		r = r || m->optional ? r : pai_json_push_str(required, m->name);
 	}
@@ -341,7 +345,7 @@ static struct pai_json *result_schema(const struct pai_tool_result *result)
 	return r < 0 ? NULL : object_schema(PAI_TAKE(properties), PAI_TAKE(required));
 }
 
-static struct pai_json *output_schema(const struct pai_tool_spec *spec)
+struct pai_json *pai_tool_output_schema(const struct pai_tool_spec *spec, bool with_bulk)
 {
 	static const struct pai_tool_result skipped = {
 	    "skipped", true, {{"after", PAI_TOOL_NUMBER}}};
@@ -356,9 +360,9 @@ static struct pai_json *output_schema(const struct pai_tool_spec *spec)
 	int r = any ? 0 : -1;
 
 	for (size_t i = 0; i < spec->result_count && r == 0; i++) {
-		r = pai_json_push(any, result_schema(&spec->results[i]));
+		r = pai_json_push(any, result_schema(&spec->results[i], with_bulk));
 	}
-	r = r ? r : pai_json_push(any, result_schema(&skipped));
+	r = r ? r : pai_json_push(any, result_schema(&skipped, true));
 	r = r ? r : pai_json_push(any, parsed(error));
 	r = r ? r : pai_json_set(s, "oneOf", PAI_TAKE(any));
 	return r < 0 ? NULL : PAI_TAKE(s);
@@ -371,7 +375,7 @@ struct pai_json *pai_tool_schema(const struct pai_tool_spec *spec)
 
 	r = r ? r : pai_json_set_str(s, "description", spec->meaning);
 	r = r ? r : pai_json_set_bool(s, "sequential", spec->is_sequential);
-	r = r ? r : pai_json_set(s, "inputSchema", input_schema(spec));
-	r = r ? r : pai_json_set(s, "outputSchema", output_schema(spec));
+	r = r ? r : pai_json_set(s, "inputSchema", pai_tool_input_schema(spec));
+	r = r ? r : pai_json_set(s, "outputSchema", pai_tool_output_schema(spec, true));
 	return r < 0 ? NULL : PAI_TAKE(s);
 }

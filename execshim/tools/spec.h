@@ -31,6 +31,7 @@ struct pai_tool_member {
 	enum pai_tool_type type;
 	bool nullable;
 	bool optional;
+	bool is_bulk; /* bytes that a protocol may carry beside the result */
 };
 struct pai_tool_result {
 	const char *status; /* NULL: it has none */
@@ -72,7 +73,10 @@ int64_t pai_tool_number(
 /* Whether the answer stops the calls after it: `status` NULL for a tool without one. */
 bool pai_tool_stops(const struct pai_tool_spec *spec, const struct pai_json *answer);
 
-/* {"name", "description", "sequential", "inputSchema", "outputSchema"}; NULL without memory. */
+/* {"name", "description", "sequential", "inputSchema", "outputSchema"}; NULL without memory, here
+ * and below. */
 struct pai_json *pai_tool_schema(const struct pai_tool_spec *spec);
+struct pai_json *pai_tool_input_schema(const struct pai_tool_spec *spec);
+struct pai_json *pai_tool_output_schema(const struct pai_tool_spec *spec, bool with_bulk);
 
 #endif

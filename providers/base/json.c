@@ -428,6 +428,11 @@ bool pai_json_is_object(const struct pai_json *value)
 	return cJSON_IsObject(node(value));
 }
 
+bool pai_json_is_array(const struct pai_json *value)
+{
+	return cJSON_IsArray(node(value));
+}
+
 bool pai_json_is_number(const struct pai_json *value)
 {
 	return is_number(node(value));

@@ -62,6 +62,7 @@ const struct pai_json *pai_json_next(const struct pai_json *member);
 const char *pai_json_name(const struct pai_json *member); /* its key inside an object */
 const char *pai_json_text(const struct pai_json *value);  /* a string value */
 bool pai_json_is_object(const struct pai_json *value);
+bool pai_json_is_array(const struct pai_json *value);
 bool pai_json_is_number(const struct pai_json *value);
 bool pai_json_is_bool(const struct pai_json *value);
 
