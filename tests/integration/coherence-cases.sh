@@ -1,7 +1,7 @@
 #!/bin/bash
 # Cases that the tester has found, each in its smallest form: two sides, a barrier, one right answer.
 # fast
-# timeout 120
+# timeout 180
 . "$(dirname "$0")/lib.sh"
 begin coherence-cases
 start || { not_ok coherence-cases "no mount"; exit 1; }
@@ -198,6 +198,31 @@ for i in range(1, 11):
 print(wrong)
 END
 is stored-into-a-dirty-page-there "$(timeout 40 python3 dirty.py "$BOX" 2>&1 | tail -1)" 0
+
+# What is stored here through a mapping that goes on is there for the command that is started next.
+# The process that stores starts nothing: a fork writes its pages back.
+cat >stored.py <<'END'
+import mmap, sys
+with open("stored", "w+b") as f:
+    f.truncate(2 * 4096)
+    m = mmap.mmap(f.fileno(), 2 * 4096)
+for line in sys.stdin:
+    m[7] = m[4096] = int(line)
+    print(line, end="", flush=True)
+END
+coproc stored { exec python3 stored.py; }
+# shellcheck disable=SC2154 # by coproc
+stored_pid=$stored_PID
+wrong=0
+for i in $(seq 10); do
+	echo "$i" >&"${stored[1]}"
+	read -r -t 10 <&"${stored[0]}" || wrong=failed
+	[ "$(sandbox od -An -tu1 -j7 -N1 stored)$(sandbox od -An -tu1 -j4096 -N1 stored | tr -d ' ')" = "$(printf '%4d%d' "$i" "$i")" ] ||
+		wrong=$((wrong + 1))
+done
+eval "exec ${stored[1]}>&-"
+wait "$stored_pid"
+is stored-here-then-run-there "$wrong" 0
 
 # A second name that came and went within one push: nothing tells of what was done by it.
 cat >second.py <<'END'
