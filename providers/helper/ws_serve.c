@@ -149,6 +149,9 @@ static void end_chunk_locked(struct stream *s)
 /* What goes next, as at most two pieces; 0: nothing. */
 static int next_pieces_locked(struct stream *s, struct iovec iov[2])
 {
+	if (s->pushes_lost && s->out_at == s->out.len) {
+		put_push_all_locked(s); /* a client that believes what it has asks nothing */
+	}
 	if (!s->chunk_of && s->out_at == s->out.len && !TAILQ_EMPTY(&s->sending)) {
 		begin_chunk_locked(s);
 	}
