@@ -5,6 +5,6 @@
 # timeout-long 14400
 . "$(dirname "$0")/docker_over.sh"
 seeds=
-[ "${PAI_LONG:-0}" = 1 ] || seeds=31
+[ "${PAI_LONG:-0}" = 1 ] || seeds=${PAI_SEEDS:-31}
 both_ways tester-mount.sh PAI_SEEDS="$seeds"
 exit $failed
