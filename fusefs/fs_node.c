@@ -369,6 +369,10 @@ struct fs_node *fs_node_found_locked(struct pai_fs *fs, struct fs_env *env, stru
 	}
 	if (n && S_ISDIR(attr->mode)) {
 		fs_superseded_locked(n);
+		if (n->flags & FS_NODE_IN_NAME) {
+			/* What will be pushed of that name finds nothing here by then. */
+			fs_notify_entry_locked(n->session, n->parent, n->name);
+		}
 		fs_node_unname_locked(fs, n);
 		/* Not where the place decides what is shown of a link: the kernel's own tree, in
 		 * which whoever stands there climbs, still has the old one. */

@@ -116,6 +116,25 @@ print(wrong)
 END
 is moved-onto-itself "$(timeout 20 python3 same.py "$BOX" 2>&1 | tail -1)" 0
 
+# The sandbox moves a directory, and the mount finds it where it is before it hears of that.
+cat >found.py <<'END'
+import os, subprocess, sys
+box, wrong = sys.argv[1], 0
+for i in range(10):
+    old, new = f"found-{i}/old", f"taken-{i}/new"
+    os.makedirs(f"{box}/{old}/below")
+    os.mkdir(f"{box}/taken-{i}")
+    subprocess.run(["pai-exec", "true"], check=True)
+    os.stat(f"{old}/below")
+    os.stat(f"taken-{i}")
+    os.rename(f"{box}/{old}", f"{box}/{new}")
+    os.stat(f"{new}/below")
+    subprocess.run(["pai-exec", "true"], check=True)
+    wrong += os.path.exists(old) or not os.path.exists(new)
+print(wrong)
+END
+is found-before-it-was-heard-of "$(timeout 20 python3 found.py "$BOX" 2>&1 | tail -1)" 0
+
 # What this side has done is so, also while others open the directory; and a listing numbers its names
 # as a look at each does.
 cat >own.py <<'END'
