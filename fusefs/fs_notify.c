@@ -88,14 +88,16 @@ static void deliver_inode(struct pai_fs *fs, struct item *it)
 	}
 }
 
-/* The last byte of a file that has grown under somebody who has it open; false: it has not, or
- * can't be read. */
-static bool read_last(struct pai_fs *fs, struct fs_node *n, int64_t *ret_size, char *ret_byte)
+/* How long a file is that has grown under somebody who has it open; 0: it has not, or can't be read
+ * (it may have become shorter again). */
+static int64_t grown_size(struct pai_fs *fs, struct fs_node *n)
 {
 	struct pai_call call = {.deadline_ms = pai_deadline_in(fs->options.timeout_ms)};
-	struct pai_ws_req req = {.op = PAI_WS_READ, .at.path = "", .in.io = {ret_byte, 1, 0}};
+	char last;
+	struct pai_ws_req req = {.op = PAI_WS_READ, .at.path = "", .in.io = {&last, 1, 0}};
 	const struct fs_handle *h;
 	struct pai_ws *ws = NULL;
+	int64_t size = 0;
 	bool is_read;
 
 	pthread_mutex_lock(&fs->lock);
@@ -107,33 +109,26 @@ static bool read_last(struct pai_fs *fs, struct fs_node *n, int64_t *ret_size, c
 	if (h && h->env && h->env->ws && n->grown_to > n->shown_size) {
 		ws = pai_ws_ref(h->env->ws);
 		req.handle = h->ws_handle;
-		*ret_size = n->grown_to;
+		size = n->grown_to;
 	}
 	pthread_mutex_unlock(&fs->lock);
 	if (!ws) {
-		return false;
+		return 0;
 	}
-	req.in.io.offset = *ret_size - 1;
+	req.in.io.offset = size - 1;
 	is_read = pai_ws_wait(ws, &req, &call) == 0 && req.out.len == 1;
 	pai_ws_req_fini(&req);
 	pai_ws_unref(ws);
-	return is_read;
+	return is_read ? size : 0;
 }
 
-/*
- * A fault in a mapping asks for no attributes, as read() at the end does: beyond the size that the
- * kernel knows it is a SIGBUS. There is no notification of a size; to be given a byte of the file
- * makes the kernel take it for as long as that.
- */
+/* A fault in a mapping asks for no attributes, as read() at the end does: beyond the size that the
+ * kernel knows it is a SIGBUS. */
 static void deliver_grown(struct pai_fs *fs, struct fs_node *n)
 {
-	struct fuse_bufvec bytes = FUSE_BUFVEC_INIT(1);
-	int64_t size;
-	char last;
+	int64_t size = grown_size(fs, n);
 
-	bytes.buf[0].mem = &last;
-	if (read_last(fs, n, &size, &last) &&
-	    fuse_lowlevel_notify_store(fs->se, n->nodeid, size - 1, &bytes, 0) == 0) {
+	if (size > 0 && fs_io_grow(fs, n->nodeid, size) == 0) {
 		pthread_mutex_lock(&fs->lock);
 		n->shown_size = size > n->shown_size ? size : n->shown_size;
 		pthread_mutex_unlock(&fs->lock);

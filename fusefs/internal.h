@@ -581,6 +581,13 @@ void fs_sessions_free(struct pai_fs *fs);
 
 /* After mounting, before serving: 0 or -errno. */
 int fs_io_install(struct pai_fs *fs);
+/*
+ * A known inode is at least as long as this to the kernel from now on: 0, or -errno (-ENOENT: it
+ * knows none). There is no notification of a size. To be given bytes of a file makes the kernel
+ * take it for as long as that before it copies them; but into a page that a write() has filled and
+ * not sent yet they would go in place of its own. So the byte is one that can't be read.
+ */
+int fs_io_grow(struct pai_fs *fs, uint64_t nodeid, int64_t size);
 /* Something is far away: whoever reads a file from its beginning on is to have more under way than
  * the 128 KiB that a mount begins with. Only root may have that; once it has been initialised. */
 void fs_io_read_ahead(struct pai_fs *fs);

@@ -304,6 +304,35 @@ print(wrong)
 END
 is appended-while-mapped "$(python3 append.py)" 0
 
+# The sandbox makes a file longer while the mount appends to it: what the kernel is told of that changes
+# nothing in what it is about to write.
+cat >both.py <<'END'
+import os, sys, time
+box, wrong, turn = sys.argv[1], 0, 0
+head, tail = os.urandom(8192), os.urandom(65536)
+reading = os.open("both", os.O_RDONLY)
+behind = os.open(f"{box}/both", os.O_RDWR)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    turn += 1
+    os.ftruncate(behind, 232)
+    time.sleep(0.01)
+    os.pread(reading, 232, 0)
+    os.fstat(reading)
+    writing = os.open("both", os.O_WRONLY | os.O_APPEND)
+    os.pwrite(behind, head, 0)
+    until = time.monotonic() + turn % 24 * 0.0005
+    while time.monotonic() < until:
+        pass
+    os.write(writing, tail)
+    os.close(writing)
+    wrong += os.pread(behind, 1 << 17, 0) != head + tail
+print(wrong)
+END
+echo x >both
+sync_sides
+is appended-while-it-grew "$(timeout 20 python3 both.py "$BOX" 2>&1 | tail -1)" 0
+
 # What the sandbox appends is there for whoever has mapped more than there was: no read() asks for the
 # size first, and beyond the one that is known a mapping answers SIGBUS.
 cat >grown.py <<'END'
