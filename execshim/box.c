@@ -20,10 +20,13 @@ struct pai_box {
 	struct pai_client *client; /* for requests; NULL before the first */
 	bool was_reset;
 	int died_of;
-	/* In a use: */
+	bool is_embedded;
+	struct pai_cancel *cancel;           /* embedded: borrowed */
+	char known[PAI_ENVIRONMENT_TAG + 1]; /* embedded: the environment that answered last */
+	/* In a use: what target.environment and target.token are outside of it; see end_use(). */
 	bool in_use;
-	char *environment; /* of its first call; NULL: none yet */
-	char *token;       /* of its turn; NULL: not exclusive */
+	bool has_turn; /* target.token is ours to give back */
+	char *mark;    /* of its beginning */
 };
 
 int pai_box_new(
@@ -48,8 +51,7 @@ void pai_box_free(struct pai_box *b)
 	}
 	pai_client_free(b->client);
 	pai_target_fini(&b->target);
-	free(b->environment);
-	free(b->token);
+	free(b->mark);
 	free(b);
 }
 
@@ -66,6 +68,12 @@ bool pai_box_environment_reset(const struct pai_box *b)
 void pai_box_begin(struct pai_box *b)
 {
 	b->was_reset = false;
+}
+
+void pai_box_embed(struct pai_box *b, struct pai_cancel *cancel)
+{
+	b->is_embedded = true;
+	b->cancel = cancel;
 }
 
 int pai_box_died_of(const struct pai_box *b)
@@ -110,8 +118,10 @@ static struct pai_json *fields(const struct pai_box *b)
 	pai_caller_identify(&sid, &started);
 	r = r ? r : pai_json_set_num(f, "sid", sid);
 	r = r ? r : pai_json_set_num(f, "sidStarted", (int64_t)started);
-	r = r || !b->environment ? r : pai_json_set_str(f, "environment", b->environment);
-	r = r || !b->token ? r : pai_json_set_str(f, "token", b->token);
+	r = r || !b->target.environment[0]
+		? r
+		: pai_json_set_str(f, "environment", b->target.environment);
+	r = r || !b->target.token[0] ? r : pai_json_set_str(f, "token", b->target.token);
 	return r < 0 ? NULL : PAI_TAKE(f);
 }
 
@@ -124,6 +134,12 @@ static int keep(char **to, const struct pai_json *reply, const char *field, stru
 	return *to    ? 0
 	       : text ? pai_err_no_memory(err)
 		      : pai_err_set(err, PAI_E_PROTOCOL, "the daemon's answer lacks '%s'", field);
+}
+
+static bool ends_connection(const struct pai_err *err)
+{
+	return err->code == PAI_E_PROTOCOL || err->code == PAI_E_UNAVAILABLE ||
+	       err->code == PAI_E_TIMEOUT || err->code == PAI_E_CANCELLED;
 }
 
 static int ask(struct pai_box *b, struct pai_client_exchange *x, struct pai_json *take_fields,
@@ -139,16 +155,27 @@ static int ask(struct pai_box *b, struct pai_client_exchange *x, struct pai_json
 		return pai_err_no_memory(err);
 	}
 	x->deadline_ms = pai_deadline_in(CALL_MS);
+	x->cancel = b->cancel;
 	r = pai_client_exchange(b->client, x, take_fields, ret, err);
 	b->was_reset = b->was_reset || x->was_reset;
-	if (r < 0 && (err->code == PAI_E_PROTOCOL || err->code == PAI_E_UNAVAILABLE ||
-			 err->code == PAI_E_TIMEOUT)) {
-		pai_client_free(PAI_TAKE(b->client)); /* the connection may be good for nothing */
+	if (r < 0 && ends_connection(err)) {
+		pai_client_free(PAI_TAKE(b->client)); /* it may be good for nothing */
 	}
 	return r;
 }
 
-/* A file call: within a use it stays with the environment of the first. */
+/* Which environment answered: another than before is news, whoever was told of it already. */
+static void note_environment(struct pai_box *b, const char *environment)
+{
+	if (!b->is_embedded || !environment) {
+		return;
+	}
+	if (b->known[0] && strcmp(b->known, environment) != 0) {
+		b->was_reset = true;
+	}
+	(void)snprintf(b->known, sizeof(b->known), "%s", environment);
+}
+
 static int ask_file(struct pai_box *b, struct pai_client_exchange *x, const char *path,
     struct pai_json *take_fields, struct pai_json **ret, struct pai_err *err)
 {
@@ -159,8 +186,8 @@ static int ask_file(struct pai_box *b, struct pai_client_exchange *x, const char
 		return pai_err_no_memory(err);
 	}
 	r = ask(b, x, take_fields, ret, err);
-	if (r == 0 && b->in_use && !b->environment) {
-		r = keep(&b->environment, *ret, "environment", err);
+	if (r == 0) {
+		note_environment(b, pai_json_str(*ret, "environment"));
 	}
 	return r;
 }
@@ -273,48 +300,138 @@ int pai_box_list(struct pai_box *b, const char *path, uint64_t offset, uint64_t 
 
 /* --- uses --- */
 
-static int begin_turn(struct pai_box *b, struct pai_err *err)
+static int put_text(
+    char *to, size_t size, const struct pai_json *reply, const char *field, struct pai_err *err)
+{
+	const char *text = pai_json_str(reply, field);
+
+	if (!text || strlen(text) >= size) {
+		return pai_err_set(
+		    err, PAI_E_PROTOCOL, "the daemon's answer has no usable '%s'", field);
+	}
+	(void)snprintf(to, size, "%s", text);
+	return 0;
+}
+
+static int acquire(
+    struct pai_box *b, bool verify, const char *mark, struct pai_json **ret, struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = "acquire"};
+	struct pai_json *f = fields(b);
+	int r;
+
+	if ((verify && pai_json_set_bool(f, "verify", true) < 0) ||
+	    (mark && pai_json_set_str(f, "mark", mark) < 0)) {
+		pai_json_free(f);
+		return pai_err_no_memory(err);
+	}
+	r = ask(b, &x, f, ret, err);
+	if (r == 0) {
+		note_environment(b, pai_json_str(*ret, "environment"));
+	}
+	return r;
+}
+
+static int take_turn(struct pai_box *b, struct pai_err *err)
 {
 	struct pai_client_exchange x = {.op = "exclusive"};
 	pai_auto_json struct pai_json *reply = NULL;
 	int r = ask(b, &x, fields(b), &reply, err);
 
-	return r < 0 ? r : keep(&b->token, reply, "token", err);
+	r = r < 0 ? r : put_text(b->target.token, sizeof(b->target.token), reply, "token", err);
+	b->has_turn = r == 0;
+	return r;
 }
 
-static void end_turn(struct pai_box *b)
+int pai_box_begin_use(struct pai_box *b, bool exclusive, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *reply = NULL;
+	int r;
+
+	/* The connection of a turn that was cut ended the turn. */
+	if (b->has_turn && !b->client) {
+		b->has_turn = false;
+		b->target.token[0] = '\0';
+	}
+	r = exclusive && !b->target.token[0] ? take_turn(b, err) : 0;
+	if (r < 0 || b->target.environment[0]) {
+		return r; /* the use around us has an environment */
+	}
+	r = acquire(b, false, b->in_use ? b->mark : NULL, &reply, err);
+	if (r == 0 && !b->in_use) {
+		r = keep(&b->mark, reply, "mark", err);
+	}
+	r = r < 0 ? r
+		  : put_text(b->target.environment, sizeof(b->target.environment), reply,
+			"environment", err);
+	b->in_use = b->in_use || r == 0;
+	return r;
+}
+
+bool pai_box_use_is_lost(struct pai_box *b, const struct pai_err *err)
+{
+	pai_auto_json struct pai_json *reply = NULL;
+	struct pai_err why = err ? *err : (struct pai_err)PAI_ERR_INIT;
+
+	if (!b->in_use) {
+		return false; /* who began the use around us asks */
+	}
+	/* Not every call that was cut off knows why. */
+	if (!err || why.code == PAI_E_UNAVAILABLE || why.code == PAI_E_TIMEOUT ||
+	    why.code == PAI_E_PROTOCOL) {
+		why = (struct pai_err)PAI_ERR_INIT;
+		(void)!acquire(b, true, NULL, &reply, &why);
+	}
+	return why.code == PAI_E_RESET || why.code == PAI_E_NOT_FOUND;
+}
+
+int pai_box_resume_use(struct pai_box *b, bool exclusive, struct pai_err *err)
+{
+	b->target.environment[0] = '\0';
+	return pai_box_begin_use(b, exclusive, err);
+}
+
+void pai_box_end_use(struct pai_box *b)
 {
 	struct pai_client_exchange x = {.op = "release"};
 	pai_auto_json struct pai_json *reply = NULL;
 
-	if (b->token && b->client && ask(b, &x, fields(b), &reply, PAI_ERR_IGNORED()) < 0) {
+	if (b->in_use) {
+		b->target.environment[0] = '\0';
+		b->in_use = false;
+	}
+	if (!b->has_turn) {
+		return;
+	}
+	if (b->client && ask(b, &x, fields(b), &reply, PAI_ERR_IGNORED()) < 0) {
 		pai_client_free(PAI_TAKE(b->client)); /* its end is the turn's too */
 	}
-	free(PAI_TAKE(b->token));
+	b->has_turn = false;
+	b->target.token[0] = '\0';
 }
 
-static int use_once(
-    struct pai_box *b, bool exclusive, pai_box_fn fn, void *arg, struct pai_err *err)
+const char *pai_box_environment(const struct pai_box *b)
 {
-	int r = exclusive && !b->token ? begin_turn(b, err) : 0;
+	return b->target.environment;
+}
 
-	free(PAI_TAKE(b->environment));
-	return r < 0 ? r : fn(arg, b, err);
+const char *pai_box_token(const struct pai_box *b)
+{
+	return b->target.token;
 }
 
 int pai_box_use(struct pai_box *b, bool exclusive, pai_box_fn fn, void *arg, struct pai_err *err)
 {
-	int r;
+	struct pai_err again = PAI_ERR_INIT;
+	int r = pai_box_begin_use(b, exclusive, err);
 
-	b->in_use = true;
-	r = use_once(b, exclusive, fn, arg, err);
-	if (r < 0 && (err->code == PAI_E_RESET || err->code == PAI_E_NOT_FOUND)) {
+	r = r < 0 ? r : fn(arg, b, err);
+	/* What was reset or killed meanwhile is not done again: then the first failure stands. */
+	if (r < 0 && pai_box_use_is_lost(b, err) && pai_box_resume_use(b, exclusive, &again) == 0) {
 		*err = (struct pai_err)PAI_ERR_INIT;
-		r = use_once(b, exclusive, fn, arg, err);
+		r = fn(arg, b, err);
 	}
-	b->in_use = false;
-	free(PAI_TAKE(b->environment));
-	end_turn(b);
+	pai_box_end_use(b);
 	return r;
 }
 
@@ -385,8 +502,8 @@ static int take_result(struct pai_box *b, const struct pai_exec_result *result,
 {
 	b->was_reset = b->was_reset || result->was_reset;
 	b->died_of = result->die_of;
-	if (result->die_of && result->ending != PAI_ENDED_EXITED) {
-		return pai_err_set(err, PAI_E_CANCELLED, "cancelled by a signal");
+	if ((result->die_of || pai_cancel_fired(b->cancel)) && result->ending != PAI_ENDED_EXITED) {
+		return pai_err_set(err, PAI_E_CANCELLED, "cancelled");
 	}
 	if (result->ending == PAI_ENDED_EXITED &&
 	    (result->err.code == PAI_OK || result->err.code == PAI_E_COMMAND_TIMEOUT)) {
@@ -420,21 +537,32 @@ int pai_box_run(struct pai_box *b, const struct pai_box_command *c, struct pai_b
 	    .status_fd = -1,
 	    .on_output = c->on_output,
 	    .output_arg = c->arg,
+	    .cancel = b->cancel,
 	    .input = c->input,
 	    .input_len = c->input_len,
 	};
 	struct pai_exec_result result = {.ending = PAI_ENDED_NOT_STARTED};
+	pai_auto_json struct pai_json *reply = NULL;
 	pai_auto_client struct pai_client *client = NULL;
 	struct pai_target t = b->target;
 	int r;
 
 	t.place.cwd = (char *)(uintptr_t)c->cwd;
 	t.place.stands_in = false;
+	/* Else a command that is the first to meet an environment would not say which. */
+	if (b->is_embedded && !b->known[0]) {
+		r = acquire(b, false, NULL, &reply, err);
+		if (r < 0) {
+			return r;
+		}
+	}
+	o.known = b->known[0] ? b->known : NULL;
 	r = connect_to(b, &t, &client, err);
 	if (r < 0) {
 		return r;
 	}
 	pai_shim_run(&o, &t, client, &result);
+	note_environment(b, result.environment[0] ? result.environment : NULL);
 	r = take_result(b, &result, ret, err);
 	pai_exec_result_fini(&result);
 	return r;

@@ -5,7 +5,8 @@
  *
  * Errors are the contract's kinds; their messages are for operators.
  *
- * Threading: one thread at a time. run() owns the process's signals while it runs.
+ * Threading: one thread at a time. run() owns the process's signals while it runs, unless the box
+ * is embedded.
  */
 #ifndef PAI_EXECSHIM_BOX_H
 #define PAI_EXECSHIM_BOX_H
@@ -15,6 +16,7 @@
 
 #include "execshim/sink.h"
 #include "execshim/target.h"
+#include "providers/base/cancel.h"
 
 struct pai_box;
 
@@ -26,6 +28,11 @@ PAI_DEFINE_AUTO(struct pai_box, pai_box_free)
 #define pai_auto_box PAI_AUTO(pai_box_free_p)
 
 const char *pai_box_key(const struct pai_box *b);
+/* In a program that is not ours: run() leaves its signals alone, `cancel` (borrowed, never NULL)
+ * ends whatever is under way, and what was reset is told by what this box has seen, not by what the
+ * caller's POSIX session was told. */
+void pai_box_embed(struct pai_box *b, struct pai_cancel *cancel);
+
 /* Some call ran in a recreated environment, or after reset(). Never false again. */
 bool pai_box_environment_reset(const struct pai_box *b);
 /* Forgets it: for who hands one box from call to call. */
@@ -75,12 +82,24 @@ void pai_box_listing_fini(struct pai_box_listing *l);
 int pai_box_list(struct pai_box *b, const char *path, uint64_t offset, uint64_t limit, bool *found,
     struct pai_box_listing *ret, struct pai_err *err) PAI_WARN_UNUSED;
 
-/* fn's file calls are all made on one environment; when that is lost in their middle the whole is
- * done once more on the next one. Exclusive: serial with other uses of that kind, with writes and
- * resets of the session, in every process. Not nested. */
+/* All calls of fn are made on one environment; when that is lost in their middle the whole is done
+ * once more on the next one, unless the session was reset or killed meanwhile. Exclusive: serial
+ * with other uses of that kind, with writes and resets of the session, in every process. Not
+ * nested; in a use of `pai use` (target.h) it is part of that. */
 typedef int (*pai_box_fn)(void *arg, struct pai_box *b, struct pai_err *err);
 int pai_box_use(struct pai_box *b, bool exclusive, pai_box_fn fn, void *arg,
     struct pai_err *err) PAI_WARN_UNUSED;
+
+/* The same for who can't be called: a program. Each ends with pai_box_end_use(), also after a
+ * failure. */
+int pai_box_begin_use(struct pai_box *b, bool exclusive, struct pai_err *err) PAI_WARN_UNUSED;
+/* Whether the environment is gone, after `err` in the use; NULL: asks the provider. */
+bool pai_box_use_is_lost(struct pai_box *b, const struct pai_err *err);
+/* On the next one. RESET: the session was reset or killed since the use began. */
+int pai_box_resume_use(struct pai_box *b, bool exclusive, struct pai_err *err) PAI_WARN_UNUSED;
+void pai_box_end_use(struct pai_box *b);
+const char *pai_box_environment(const struct pai_box *b); /* of the use; "": none */
+const char *pai_box_token(const struct pai_box *b);       /* of its turn; "": none */
 
 /* Destroys the environment; the next call makes another. */
 int pai_box_reset(struct pai_box *b, struct pai_err *err) PAI_WARN_UNUSED;

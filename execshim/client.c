@@ -151,10 +151,8 @@ int pai_client_next(struct pai_client *c, struct pai_frame *ret, struct pai_err 
 }
 
 int pai_client_wait(
-    struct pai_client *c, uint64_t deadline_ms, struct pai_frame *ret, struct pai_err *err)
+    struct pai_client *c, const struct pai_call *call, struct pai_frame *ret, struct pai_err *err)
 {
-	const struct pai_call call = {.deadline_ms = deadline_ms};
-
 	for (;;) {
 		short events = POLLIN;
 		int r = pai_client_next(c, ret, err);
@@ -167,7 +165,7 @@ int pai_client_wait(
 			return r;
 		}
 		events |= pai_client_pending(c) > 0 ? POLLOUT : 0;
-		r = pai_call_poll(&call, c->fd, events, err);
+		r = pai_call_poll(call, c->fd, events, err);
 		if (r < 0) {
 			return pai_err_wrap(err, "the daemon does not answer");
 		}
@@ -360,7 +358,8 @@ static int take_hello(struct pai_client *c, struct pai_err *err)
 	struct pai_frame frame;
 	struct pai_view json;
 	uint16_t version;
-	int r = pai_client_wait(c, pai_deadline_in(HELLO_MS), &frame, err);
+	const struct pai_call call = {.deadline_ms = pai_deadline_in(HELLO_MS)};
+	int r = pai_client_wait(c, &call, &frame, err);
 
 	if (r < 0) {
 		return r;
@@ -449,7 +448,7 @@ static int send_request(
 /* As fast as the daemon takes it. It says nothing before it has all. */
 static int send_data(struct pai_client *c, const struct pai_client_exchange *x, struct pai_err *err)
 {
-	const struct pai_call call = {.deadline_ms = x->deadline_ms};
+	const struct pai_call call = {.deadline_ms = x->deadline_ms, .cancel = x->cancel};
 	const char *data = x->data;
 
 	for (size_t at = 0; at < x->len; at += PAI_FRAME_DATA_MAX) {
@@ -475,8 +474,10 @@ static int send_data(struct pai_client *c, const struct pai_client_exchange *x, 
 static int take_data(struct pai_client *c, const struct pai_client_exchange *x,
     struct pai_frame *ret, struct pai_err *err)
 {
+	const struct pai_call call = {.deadline_ms = x->deadline_ms, .cancel = x->cancel};
+
 	for (;;) {
-		int r = pai_client_wait(c, x->deadline_ms, ret, err);
+		int r = pai_client_wait(c, &call, ret, err);
 
 		if (r < 0 || ret->type != PAI_MSG_DATA) {
 			return r;

@@ -3,8 +3,8 @@
  * waited for, or one EXEC driven by the caller's own loop with the lower half of this header.
  *
  * The peer is the caller's own daemon or root's, and is still not believed: every length is
- * capped, and a wait without its deadline does not exist. After a PROTOCOL or UNAVAILABLE error
- * the connection is only good for closing.
+ * capped, and a wait without its deadline does not exist. After a PROTOCOL, UNAVAILABLE, TIMEOUT or
+ * CANCELLED error the connection is only good for closing, which ends at the daemon what was asked.
  *
  * Threading: one thread at a time.
  */
@@ -16,6 +16,7 @@
 
 #include "providers/base/auto.h"
 #include "providers/base/buf.h"
+#include "providers/base/cancel.h"
 #include "providers/base/err.h"
 #include "providers/base/json.h"
 #include "providers/wire/frame.h"
@@ -56,6 +57,7 @@ struct pai_client_exchange {
 	size_t len;
 	struct pai_buf *got; /* NULL: none may come */
 	uint64_t deadline_ms;
+	struct pai_cancel *cancel; /* borrowed; NULL: can't be cancelled */
 	bool was_reset;
 };
 int pai_client_exchange(struct pai_client *c, struct pai_client_exchange *x,
@@ -76,7 +78,7 @@ int pai_client_fill(struct pai_client *c, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_client_next(
     struct pai_client *c, struct pai_frame *ret, struct pai_err *err) PAI_WARN_UNUSED;
 /* Waits for a frame. */
-int pai_client_wait(struct pai_client *c, uint64_t deadline_ms, struct pai_frame *ret,
+int pai_client_wait(struct pai_client *c, const struct pai_call *call, struct pai_frame *ret,
     struct pai_err *err) PAI_WARN_UNUSED;
 
 /* Whether a daemon of that name listens. It is not spoken to. */

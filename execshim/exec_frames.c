@@ -198,6 +198,7 @@ static int on_restarted(struct pai_exec_state *r, struct pai_err *err)
 static int on_notice(struct pai_exec_state *r, struct pai_view payload, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *obj = NULL;
+	const char *environment;
 	int parsed = parse_object(payload, &obj, err);
 
 	if (parsed == 0 && pai_json_bool(obj, "restarted", false)) {
@@ -207,6 +208,9 @@ static int on_notice(struct pai_exec_state *r, struct pai_view payload, struct p
 		return parsed;
 	}
 	r->result->was_reset = true;
+	environment = pai_json_str(obj, "environment");
+	(void)snprintf(r->result->environment, sizeof(r->result->environment), "%s",
+	    environment ? environment : "");
 	if (!r->o->quiet) {
 		say("the environment was reset: earlier files and processes of this session are "
 		    "gone");

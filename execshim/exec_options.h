@@ -8,6 +8,7 @@
 
 #include "execshim/sink.h"
 #include "execshim/target.h"
+#include "providers/base/cancel.h"
 #include "providers/base/strmap.h"
 
 enum pai_exec_mode {
@@ -24,10 +25,12 @@ struct pai_exec_options {
 	uint64_t timeout_ms, max_output_bytes; /* 0: none */
 	int status_fd;                         /* -1: none */
 	/* For callers that are no shell: the output goes here in place of the descriptors 1 and 2,
-	 * stdin is `input` (NULL: none), and a signal that would end us cancels the command. NULL:
-	 * as a shell.
-	 * Stream 0: the command is started again, what came so far is void. */
+	 * stdin is `input` (NULL: none), and a signal that would end us cancels the command, or
+	 * with `cancel` that alone does, and signals are left as they are. NULL: as a shell. Stream
+	 * 0: the command is started again, what came so far is void. */
 	pai_sink_fn on_output;
+	struct pai_cancel *cancel; /* borrowed */
+	const char *known;         /* the environment that the caller knows; NULL: none */
 	void *output_arg;
 	const char *input;
 	size_t input_len;

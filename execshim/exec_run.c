@@ -279,6 +279,9 @@ static int open_signals(struct pai_exec_state *r, struct pai_err *err)
 {
 	sigset_t set;
 
+	if (r->o->cancel) {
+		return 0;
+	}
 	(void)sigemptyset(&set);
 	for (size_t i = 0; i < PAI_COUNT(forwarded); i++) {
 		struct sigaction now;
@@ -445,6 +448,8 @@ static void turn(struct pai_exec_state *r)
 	    {.fd = wants_stdin && !has_input ? STDIN_FILENO : -1, .events = POLLIN},
 	    {.fd = pai_sink_pending(&r->sinks[0]) ? r->sinks[0].fd : -1, .events = POLLOUT},
 	    {.fd = pai_sink_pending(&r->sinks[1]) ? r->sinks[1].fd : -1, .events = POLLOUT},
+	    {.fd = r->give_up_ms == PAI_NO_DEADLINE ? pai_cancel_fd(r->o->cancel) : -1,
+		.events = POLLIN},
 	};
 
 	if (poll(fds, PAI_COUNT(fds), has_input ? 0 : poll_timeout(r)) < 0) {
@@ -452,6 +457,9 @@ static void turn(struct pai_exec_state *r)
 	}
 	if (fds[1].revents) {
 		read_signals(r);
+	}
+	if (pai_cancel_fired(r->o->cancel)) {
+		cancel(r);
 	}
 	if ((fds[2].revents || has_input) && !r->over) {
 		read_stdin(r);
@@ -477,6 +485,7 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 	    .key = (char *)r->t->place.key,
 	    .no_retry = r->o->no_retry,
 	    .keeps_output = r->o->on_output != NULL,
+	    .pinned = r->t->environment[0] != '\0',
 	    .start = {.argv = r->o->argv,
 		.cwd = r->t->place.cwd,
 		.env = env,
@@ -494,7 +503,10 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 			put = -ENOMEM;
 		}
 	}
-	if (r->t->place.stands_in) {
+	if (r->t->environment[0] || r->o->known) {
+		(void)snprintf(e.cwd_environment, sizeof(e.cwd_environment), "%s",
+		    r->t->environment[0] ? r->t->environment : r->o->known);
+	} else if (r->t->place.stands_in) {
 		pai_locate_environment(e.cwd_environment);
 	}
 	pai_caller_identify(&e.caller_sid, &e.caller_sid_started);

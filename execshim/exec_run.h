@@ -23,7 +23,8 @@ struct pai_exec_result {
 	struct pai_err err; /* what to tell the user; PAI_OK: nothing */
 	char *status;       /* the daemon's STATUS, or NULL: it said none */
 	bool was_reset;     /* it ran, or was to run, in an environment that is new to us */
-	bool no_cwd;        /* nothing ran: its working directory is not there */
+	char environment[PAI_ENVIRONMENT_TAG + 1]; /* that one; "": no such news */
+	bool no_cwd; /* nothing ran: its working directory is not there */
 	unsigned long long stdin_bytes, stdout_bytes, stderr_bytes; /* as far as we saw */
 };
 void pai_exec_result_fini(struct pai_exec_result *r);

@@ -23,6 +23,17 @@ static bool is_local_dir(const char *dir)
 	return dir[0] == '/' && !pai_path_in_workspace(dir) && pai_locate_is_ours(dir);
 }
 
+const char *pai_target_daemon(const struct pai_target *t, char ret[PAI_TARGET_DAEMON_MAX])
+{
+	if (t->is_others) {
+		(void)snprintf(
+		    ret, PAI_TARGET_DAEMON_MAX, "%s@%u", t->place.daemon, (unsigned)t->owner);
+	} else {
+		(void)snprintf(ret, PAI_TARGET_DAEMON_MAX, "%s", t->place.daemon);
+	}
+	return ret;
+}
+
 int pai_target_check_key(const char *key, struct pai_err *err)
 {
 	int r = pai_key_check(key, err);
@@ -129,9 +140,48 @@ static int split_daemon(const char *given, struct pai_target *t, char name[PAI_D
 	return 0;
 }
 
+/* What the `pai use` around us has fixed, where it is of this session. */
+static void take_use(struct pai_target *t)
+{
+	const char *key = getenv(PAI_USE_SESSION);
+	const char *daemon = getenv(PAI_USE_DAEMON);
+	const char *environment = getenv(PAI_USE_ENVIRONMENT);
+	const char *token = getenv(PAI_USE_TOKEN);
+	char named[PAI_TARGET_DAEMON_MAX];
+
+	if (!key || !daemon || !environment || strcmp(key, t->place.key) != 0 ||
+	    strcmp(daemon, pai_target_daemon(t, named)) != 0 ||
+	    strlen(environment) != PAI_ENVIRONMENT_TAG) {
+		return;
+	}
+	(void)snprintf(t->environment, sizeof(t->environment), "%s", environment);
+	(void)snprintf(t->token, sizeof(t->token), "%s", token ? token : "");
+}
+
+/* Whom it is for: said, else stood in, else of the use around us, else what there is. */
+static int set_names(const struct pai_target_options *o, const char *given, struct pai_target *t,
+    struct pai_err *err)
+{
+	char only[PAI_DAEMON_NAME_MAX + 1], used[PAI_DAEMON_NAME_MAX + 1];
+	const char *daemon = o->daemon || t->by_mount ? NULL : getenv(PAI_USE_DAEMON);
+	const char *key = o->key;
+
+	if (daemon) {
+		key = key ? key : getenv(PAI_USE_SESSION);
+		given = used;
+		if (split_daemon(daemon, t, used, err) < 0) {
+			return pai_err_wrap(err, PAI_USE_DAEMON);
+		}
+	}
+	if (o->daemon || !t->by_mount) {
+		set_daemon(t, o->daemon || daemon ? given : unnamed_daemon(only));
+	}
+	return key ? set_key(t, key, err) : 0;
+}
+
 static int fill(const struct pai_target_options *o, struct pai_target *t, struct pai_err *err)
 {
-	char only[PAI_DAEMON_NAME_MAX + 1], given[PAI_DAEMON_NAME_MAX + 1];
+	char given[PAI_DAEMON_NAME_MAX + 1] = "";
 	const char *dir = o->dir;
 	int r = o->daemon ? split_daemon(o->daemon, t, given, err) : 0;
 
@@ -155,13 +205,14 @@ static int fill(const struct pai_target_options *o, struct pai_target *t, struct
 		return r;
 	}
 	t->by_mount = r > 0;
-	if (o->daemon || !t->by_mount) {
-		set_daemon(t, o->daemon ? given : unnamed_daemon(only));
-	}
-	r = o->key ? set_key(t, o->key, err) : 0;
+	r = set_names(o, given, t, err);
 	r = r < 0 || !dir ? r : set_dir(t, dir, err);
-	if (r < 0 || t->place.cwd) {
+	if (r < 0) {
 		return r;
+	}
+	take_use(t);
+	if (t->place.cwd) {
+		return 0;
 	}
 	t->place.cwd = strdup(PAI_WORKSPACE);
 	return t->place.cwd ? 0 : pai_err_no_memory(err);

@@ -1,7 +1,7 @@
 /*
- * The contract's file calls for clients: read, write, list, and turns in a session's exclusive
- * queue. They go by the session manager's rules (made on first use, made again once when lost) and
- * ask the sandbox itself, never what the mount has in its cache.
+ * The contract's file calls for clients: read, write, list, acquiring alone, and turns in a
+ * session's exclusive queue. They go by the session manager's rules (made on first use, made again
+ * once when lost) and ask the sandbox itself, never what the mount has in its cache.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@ struct file_use {
 	struct pai_control_work *w;
 	struct pai_session *session;
 	const struct pai_call *call;
-	const char *path;
+	const char *path; /* NULL: acquire */
 	int (*fn)(struct file_use *u, struct pai_env *e, struct pai_err *err);
 	unsigned attempts;
 	struct pai_session_identity first;
@@ -138,16 +138,15 @@ int pai_control_token(struct pai_control_work *w, uint64_t *ret, struct pai_err 
 
 static int use(struct file_use *u, bool exclusive, struct pai_err *err)
 {
-	struct pai_use how = {.exclusive = exclusive, .flags = PAI_ACQUIRE_REVIVE};
+	/* Who is in the middle of something has not asked for a killed key's next sandbox. */
+	bool goes_on =
+	    pai_json_get(u->w->request, "environment") || pai_json_get(u->w->request, "mark");
+	struct pai_use how = {.exclusive = exclusive, .flags = goes_on ? 0 : PAI_ACQUIRE_REVIVE};
 	pai_auto_session struct pai_session *s = NULL;
 	struct pai_call call = *u->call;
 	bool was_reset = false;
 	int r;
 
-	u->path = pai_json_str(u->w->request, "path");
-	if (!u->path) {
-		return pai_control_wanted(u->w->operation->name, "path", "a sandbox path", err);
-	}
 	if (pai_control_session(u->w, &s, err) < 0 ||
 	    pai_control_token(u->w, &how.token, err) < 0) {
 		return -err->errnum;
@@ -164,6 +163,13 @@ static int use(struct file_use *u, bool exclusive, struct pai_err *err)
 		r = pai_err_no_memory(err);
 	}
 	return r;
+}
+
+static int use_path(struct file_use *u, bool exclusive, struct pai_err *err)
+{
+	u->path = pai_json_str(u->w->request, "path");
+	return u->path ? use(u, exclusive, err)
+		       : pai_control_wanted(u->w->operation->name, "path", "a sandbox path", err);
 }
 
 /* A number of the request within its bounds. */
@@ -206,7 +212,7 @@ int pai_control_op_read(
 		return r;
 	}
 	u.bytes.max = (size_t)most;
-	r = use(&u, false, err);
+	r = use_path(&u, false, err);
 	if (r == 0 && (pai_json_set_bool(w->reply, "found", u.found) < 0 ||
 			  pai_json_set_num(w->reply, "size", (int64_t)u.bytes.len) < 0)) {
 		r = pai_err_no_memory(err);
@@ -257,7 +263,7 @@ int pai_control_op_write(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	struct file_use u = {.w = w, .call = call, .fn = write_in};
-	int r = use(&u, true, err);
+	int r = use_path(&u, true, err);
 
 	return r < 0 ? r
 	       : pai_json_set_bool(w->reply, "existed", u.existed) < 0 ||
@@ -323,13 +329,62 @@ int pai_control_op_list(
 	int r = get_count(w, "offset", 0, INT32_MAX, &ignored, err);
 
 	r = r < 0 ? r : get_count(w, "limit", LIST_MAX, LIST_MAX, &ignored, err);
-	r = r < 0 ? r : use(&u, false, err);
+	r = r < 0 ? r : use_path(&u, false, err);
 	if (r == 0 && pai_json_set_bool(w->reply, "found", u.found) < 0) {
 		r = pai_err_no_memory(err);
 	}
 	pai_dir_list_fini(&u.list);
 	pai_buf_fini(&u.bytes);
 	return r;
+}
+
+/* --- acquiring alone --- */
+
+/* "EPOCH.RESETS" */
+static int parse_mark(struct pai_control_work *w, struct pai_session_mark *ret, struct pai_err *err)
+{
+	const char *text = pai_json_str(w->request, "mark");
+
+	return text && sscanf(text, "%" SCNx64 ".%" SCNx64, &ret->epoch, &ret->resets) == 2
+		   ? 0
+		   : pai_control_wanted(
+			 "acquire", "mark", "what an earlier 'acquire' answered", err);
+}
+
+/* Asked with the environment in hand: a reset that was under way has ended then. */
+static int acquire_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
+{
+	struct pai_session_mark mark = {0};
+
+	if (pai_json_get(u->w->request, "mark")) {
+		if (parse_mark(u->w, &mark, err) < 0) {
+			return -err->errnum;
+		}
+		if (!pai_session_is_unreset(u->session, &mark)) {
+			return pai_err_set(err, PAI_E_RESET,
+			    "the session was reset or killed meanwhile: nothing is done again");
+		}
+	}
+	return pai_json_bool(u->w->request, "verify", false)
+		   ? pai_session_verify(u->session, e, u->call, err)
+		   : 0;
+}
+
+int pai_control_op_acquire(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	struct file_use u = {.w = w, .call = call, .fn = acquire_in};
+	pai_auto_session struct pai_session *s = NULL;
+	struct pai_session_mark mark;
+	char text[40];
+
+	/* From before it is there: what is reset while we wait is not begun anew. */
+	if (pai_control_session(w, &s, err) < 0 || pai_session_mark(s, &mark, err) < 0 ||
+	    use(&u, false, err) < 0) {
+		return -err->errnum;
+	}
+	(void)snprintf(text, sizeof(text), "%" PRIx64 ".%" PRIx64, mark.epoch, mark.resets);
+	return pai_json_set_str(w->reply, "mark", text) < 0 ? pai_err_no_memory(err) : 0;
 }
 
 /* --- turns --- */

@@ -584,6 +584,7 @@ static const struct pai_control_op operations[] = {
     {"pause", false, op_pause},
     {"kill", false, op_kill},
     {"barrier", false, op_barrier},
+    {"acquire", false, pai_control_op_acquire},
     {"read", false, pai_control_op_read},
     {"write", false, pai_control_op_write},
     {"list", false, pai_control_op_list},

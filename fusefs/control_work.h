@@ -39,6 +39,8 @@ int pai_control_token(
     struct pai_control_work *w, uint64_t *ret, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* control_files.c */
+int pai_control_op_acquire(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
 int pai_control_op_read(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
 int pai_control_op_write(

@@ -471,22 +471,6 @@ static void on_events(void *arg)
 
 /* --- an attempt --- */
 
-static void tell_reset(struct pai_bridge *b)
-{
-	pai_auto_json struct pai_json *notice = NULL;
-
-	if (!b->env || !b->was_reset || b->told_reset) {
-		return;
-	}
-	b->told_reset = true;
-	notice = pai_json_object();
-	if (pai_json_set_bool(notice, "environmentReset", true) == 0 &&
-	    pai_json_set_num(notice, "generation", (int64_t)pai_env_generation(b->env)) == 0 &&
-	    pai_json_set_str(notice, "sandboxId", pai_env_identity(b->env)->sandbox_id) == 0) {
-		pai_conn_send_json(b->conn, PAI_MSG_NOTICE, b->id, notice);
-	}
-}
-
 static bool is_lost(const struct pai_err *err)
 {
 	return err->code == PAI_E_NOT_FOUND || err->code == PAI_E_RESET;
@@ -512,7 +496,7 @@ static void on_barrier(void *arg)
 	struct pai_bridge *b = arg;
 	struct pai_err err = PAI_ERR_INIT;
 
-	tell_reset(b);
+	pai_bridge_tell_reset(b);
 	if (b->cancelled || b->client_is_gone) {
 		(void)pai_err_set(&b->error, PAI_E_CANCELLED, "cancelled before the start");
 		refuse(b);
@@ -551,7 +535,7 @@ static void on_attempt(void *arg)
 	struct pai_bridge *b = arg;
 
 	b->error = b->job_error;
-	tell_reset(b);
+	pai_bridge_tell_reset(b);
 	/* The sandbox went between its acquisition and its line. */
 	if (b->env && is_lost(&b->job_error) && may_retry(b)) {
 		begin_attempt(b);
@@ -590,7 +574,7 @@ static int check_unreset(const struct pai_bridge *b, struct pai_err *err)
 	    "the session was reset or killed meanwhile: the command is not started again");
 }
 
-/* Whether the caller stands in what another environment has left. */
+/* Whether the caller stands in, or knows, what another environment has left. */
 static bool stands_elsewhere(const struct pai_bridge *b)
 {
 	char tag[PAI_IDENTITY_TAG + 1];
@@ -613,8 +597,8 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 			     : check_unreset(b, err) < 0) {
 		return -err->errnum;
 	}
-	if (pai_session_acquire(b->session, b->attempts == 1 ? PAI_ACQUIRE_REVIVE : 0, NULL, call,
-		&b->env, err) < 0) {
+	if (pai_session_acquire(b->session, b->attempts == 1 && !b->pinned ? PAI_ACQUIRE_REVIVE : 0,
+		NULL, call, &b->env, err) < 0) {
 		return -err->errnum;
 	}
 	pai_env_busy(b->env, 1);
@@ -630,6 +614,9 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 	    stands_elsewhere(b) ||
 	    !pai_session_identity_equal(&b->first, pai_env_identity(b->env))) {
 		b->was_reset = true;
+	}
+	if (b->pinned && stands_elsewhere(b)) {
+		return pai_err_set(err, PAI_E_RESET, "another environment answers now");
 	}
 	return pai_env_exec(b->env, call, &b->line, err);
 }
@@ -699,6 +686,7 @@ int pai_bridge_new(
 	memcpy(b->cwd_environment, take_exec->cwd_environment, sizeof(b->cwd_environment));
 	b->no_retry = take_exec->no_retry;
 	b->keeps_output = take_exec->keeps_output;
+	b->pinned = take_exec->pinned;
 	b->caller_sid = take_exec->caller_sid;
 	b->caller_sid_started = take_exec->caller_sid_started;
 	b->start = take_exec->start;

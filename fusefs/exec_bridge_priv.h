@@ -30,7 +30,7 @@ struct pai_bridge {
 	uint32_t id;
 	char *key;
 	char cwd_environment[PAI_ENVIRONMENT_TAG + 1];
-	bool no_retry, keeps_output;
+	bool no_retry, keeps_output, pinned;
 	uint32_t caller_sid;
 	uint64_t caller_sid_started;
 	struct pai_exec_start start;
@@ -77,6 +77,8 @@ struct pai_bridge {
 	bool sent_started; /* line thread only */
 };
 
+/* NOTICE of a reset, once, where the client has to be told of one. */
+void pai_bridge_tell_reset(struct pai_bridge *b);
 /* What was delivered is void, the client is told. Its bytes are granted again, but to nobody. */
 void pai_bridge_restart_output(struct pai_bridge *b);
 /* Sends STATUS. */

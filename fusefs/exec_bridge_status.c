@@ -93,6 +93,25 @@ static int set_ending(const struct pai_bridge *b, struct pai_json *status)
 	return r ? r : pai_json_set_null(status, "error");
 }
 
+void pai_bridge_tell_reset(struct pai_bridge *b)
+{
+	pai_auto_json struct pai_json *notice = NULL;
+	char tag[PAI_IDENTITY_TAG + 1];
+
+	if (!b->env || !b->was_reset || b->told_reset) {
+		return;
+	}
+	b->told_reset = true;
+	notice = pai_json_object();
+	pai_session_identity_tag(pai_env_identity(b->env), tag);
+	if (pai_json_set_bool(notice, "environmentReset", true) == 0 &&
+	    pai_json_set_num(notice, "generation", (int64_t)pai_env_generation(b->env)) == 0 &&
+	    pai_json_set_str(notice, "sandboxId", pai_env_identity(b->env)->sandbox_id) == 0 &&
+	    pai_json_set_str(notice, "environment", tag) == 0) {
+		pai_conn_send_json(b->conn, PAI_MSG_NOTICE, b->id, notice);
+	}
+}
+
 void pai_bridge_restart_output(struct pai_bridge *b)
 {
 	pai_auto_json struct pai_json *notice = pai_json_object();

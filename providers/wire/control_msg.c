@@ -2,7 +2,7 @@
  * An EXEC carries the START of exec_msg.h as its tail, so that the two can't drift apart: whoever
  * passes the command on hands that tail's fields to the line as they are.
  *
- * EXEC:  str key, u8 flags (1 no_retry, 2 keeps_output), u32 sid, u64 sid_started, str
+ * EXEC:  str key, u8 flags (1 no_retry, 2 keeps_output, 4 pinned), u32 sid, u64 sid_started, str
  * cwd_environment, START's payload HELLO: u32 magic, u16 version, JSON
  */
 #include "providers/wire/control_msg.h"
@@ -17,7 +17,8 @@
 enum {
 	FLAG_NO_RETRY = 1 << 0,
 	FLAG_KEEPS_OUTPUT = 1 << 1,
-	FLAGS_KNOWN = FLAG_NO_RETRY | FLAG_KEEPS_OUTPUT,
+	FLAG_PINNED = 1 << 2,
+	FLAGS_KNOWN = FLAG_NO_RETRY | FLAG_KEEPS_OUTPUT | FLAG_PINNED,
 };
 
 void pai_control_exec_fini(struct pai_control_exec *e)
@@ -29,11 +30,11 @@ void pai_control_exec_fini(struct pai_control_exec *e)
 
 static int put_exec_head(struct pai_buf *out, const struct pai_control_exec *e)
 {
+	int flags = (e->no_retry ? FLAG_NO_RETRY : 0) | (e->keeps_output ? FLAG_KEEPS_OUTPUT : 0) |
+		    (e->pinned ? FLAG_PINNED : 0);
 	int r = pai_buf_put_bytes(out, e->key, strlen(e->key));
 
-	r = r ? r
-	      : pai_buf_put_u8(out,
-		    (e->no_retry ? FLAG_NO_RETRY : 0) | (e->keeps_output ? FLAG_KEEPS_OUTPUT : 0));
+	r = r ? r : pai_buf_put_u8(out, (uint8_t)flags);
 	r = r ? r : pai_buf_put_u32(out, e->caller_sid);
 	r = r ? r : pai_buf_put_u64(out, e->caller_sid_started);
 	return r ? r : pai_buf_put_bytes(out, e->cwd_environment, strlen(e->cwd_environment));
@@ -75,10 +76,12 @@ int pai_control_get_exec(struct pai_view payload, struct pai_control_exec *ret)
 
 	e.no_retry = flags & FLAG_NO_RETRY;
 	e.keeps_output = flags & FLAG_KEEPS_OUTPUT;
+	e.pinned = flags & FLAG_PINNED;
 	e.caller_sid = pai_get_u32(&in);
 	e.caller_sid_started = pai_get_u64(&in);
 	environment = pai_get_str(&in, PAI_ENVIRONMENT_TAG);
-	if (in.bad || (flags & ~FLAGS_KNOWN) || !e.key || e.key[0] == '\0' || !environment) {
+	if (in.bad || (flags & ~FLAGS_KNOWN) || !e.key || e.key[0] == '\0' || !environment ||
+	    (e.pinned && !environment[0])) {
 		free(e.key);
 		return -EPROTO;
 	}

@@ -41,7 +41,8 @@ enum pai_control_msg_type {
 struct pai_control_exec {
 	char *key;                                     /* raw session key; never empty */
 	char cwd_environment[PAI_ENVIRONMENT_TAG + 1]; /* the tag of the environment that the caller
-							  stands in; "" when it stands in none */
+							  stands in, or knows; "": none */
+	bool pinned; /* only in that environment: RESET where another answers */
 	bool no_retry;
 	/* The client hands no output on before the end: when the command is started again, what was
 	 * sent of the first start is void, with NOTICE {"restarted":true}. */

@@ -254,6 +254,47 @@ def pinned():
     return "" if good and answer["environmentReset"] else f"not told: {answer}"
 
 
+def acquired():
+    """Acquiring alone: what is done on, and whether what was begun may be begun again."""
+    client = Client(PATH)
+    client.hello()
+    base = {"key": "acquired", "sid": 4243, "sidStarted": 1}
+    good, first, _ = client.ask_files({"op": "acquire", **base, "verify": True})
+    if not good or len(first["environment"]) != 64 or first["environmentReset"]:
+        return f"{first}"
+    # Gone behind the daemon's back: another answers, and work that was begun may begin there.
+    sandbox = client.ask({"op": "status", "key": "acquired"})[1]["session"]["sandboxId"]
+    other = Client(PATH)
+    other.hello()
+    other.ask({"op": "kill", "sandboxId": sandbox})
+    good, answer, _ = client.ask_files({"op": "acquire", **base, "environment": first["environment"]})
+    if good or answer["kind"] != "reset":
+        return f"pinned to what is gone: {answer}"
+    good, second, _ = client.ask_files({"op": "acquire", **base, "mark": first["mark"]})
+    if not good or second["environment"] == first["environment"]:
+        return f"begun again: {second}"
+    # By somebody's word: it may not.
+    for op in ("reset", "kill"):
+        good, held, _ = client.ask_files({"op": "acquire", **base})
+        if not good:
+            return f"before a {op}: {held}"
+        other.ask({"op": op, "key": "acquired"})
+        for fields in ({"mark": held["mark"]}, {"environment": held["environment"]}):
+            good, answer, _ = client.ask_files({"op": "acquire", **base, **fields})
+            if good or answer["kind"] != "reset":
+                return f"after a {op}, {fields}: {answer}"
+    # ... not even once the key is in use again.
+    client.ask_files({"op": "acquire", **base})
+    good, answer, _ = client.ask_files({"op": "acquire", **base, "mark": held["mark"]})
+    if good or answer["kind"] != "reset":
+        return f"begun again in the next life: {answer}"
+    for mark in (7, "", "x", "1", "1.", {}):
+        good, answer, _ = client.ask_files({"op": "acquire", **base, "mark": mark})
+        if good or answer["kind"] != "input":
+            return f"mark {mark!r}: {answer}"
+    return ""
+
+
 def many_at_once():
     client = Client(PATH)
     client.hello()
@@ -377,6 +418,7 @@ case("a directory in pages", pages)
 case("a slow reader gets its file and delays nobody", slow_reader)
 case("exclusive turns", turns)
 case("calls pinned to an environment", pinned)
+case("acquiring, and beginning again", acquired)
 case("a type nobody knows", lambda: ends(frame(0xee, b"")))
 case("a daemon's frame from a client", lambda: ends(frame(STATUS, b"{}")))
 case("requests that ask for nonsense get INPUT", unknown_op)
