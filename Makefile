@@ -95,7 +95,7 @@ HELPER_CFLAGS = -std=gnu17 $(WARN) -Os -ffunction-sections -fdata-sections -fno-
 	-ffile-prefix-map=$(CURDIR)=. -MMD -MP $(HELPER_CFLAGS.$(HELPER_CC))
 HELPER_LDFLAGS := -static -s -pthread -Wl,--gc-sections -Wl,-z,relro,-z,now,-z,stack-size=1048576
 HELPER_SOURCES := $(filter-out providers/base/json.c providers/base/json_err.c \
-	providers/base/key_hash.c,$(call not_main,$(foreach d,base wire workspace helper local,\
+	providers/base/key_hash.c providers/base/scope.c,$(call not_main,$(foreach d,base wire workspace helper local,\
 	$(wildcard providers/$(d)/*.c)))) providers/provider.c
 
 UNIT_AREAS := $(sort $(patsubst tests/unit/%/,%,$(dir $(wildcard tests/unit/*/test_*.c))))

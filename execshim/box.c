@@ -387,8 +387,16 @@ bool pai_box_use_is_lost(struct pai_box *b, const struct pai_err *err)
 
 int pai_box_resume_use(struct pai_box *b, bool exclusive, struct pai_err *err)
 {
+	char before[sizeof(b->target.environment)];
+	int r;
+
+	(void)snprintf(before, sizeof(before), "%s", b->target.environment);
 	b->target.environment[0] = '\0';
-	return pai_box_begin_use(b, exclusive, err);
+	r = pai_box_begin_use(b, exclusive, err);
+	/* Whoever of the use met it first has been told in our place. */
+	b->was_reset =
+	    b->was_reset || (r == 0 && before[0] && strcmp(before, b->target.environment) != 0);
+	return r;
 }
 
 void pai_box_end_use(struct pai_box *b)

@@ -22,6 +22,8 @@ enum {
 	OPT_ROOT,
 	OPT_INCLUDE,
 	OPT_EXCLUDE,
+	OPT_SCOPE,
+	OPT_EXCLUSIVE,
 };
 static const struct option long_options[] = {
     {"name", required_argument, NULL, 'n'},
@@ -42,6 +44,8 @@ static const struct option long_options[] = {
     {"root", required_argument, NULL, OPT_ROOT},
     {"include", required_argument, NULL, OPT_INCLUDE},
     {"exclude", required_argument, NULL, OPT_EXCLUDE},
+    {"scope", required_argument, NULL, OPT_SCOPE},
+    {"exclusive", no_argument, NULL, OPT_EXCLUSIVE},
     {NULL, 0, NULL, 0},
 };
 
@@ -110,6 +114,10 @@ static unsigned takes_of(int option)
 	case OPT_INCLUDE:
 	case OPT_EXCLUDE:
 		return PAI_TAKES_SERVE;
+	case OPT_SCOPE:
+		return PAI_TAKES_SCOPE;
+	case OPT_EXCLUSIVE:
+		return PAI_TAKES_USE;
 	default:
 		return 0;
 	}
@@ -179,6 +187,12 @@ static int take(struct pai_args *a, int option, struct pai_err *err)
 	case OPT_EXCLUDE:
 		a->exclude = optarg;
 		return 0;
+	case OPT_SCOPE:
+		a->scope = optarg;
+		return 0;
+	case OPT_EXCLUSIVE:
+		a->exclusive = true;
+		return 0;
 	default:
 		a->off = true;
 		return 0;
@@ -227,7 +241,10 @@ int pai_args_parse(
 	}
 	optind = 0;
 	opterr = 0;
-	while ((option = getopt_long(argc, argv, ":n:hs:o:", long_options, NULL)) != -1) {
+	/* "+": what follows the first word is not ours. */
+	while ((option = getopt_long(argc, argv,
+		    cmd->takes & PAI_TAKES_USE ? "+:n:hs:o:" : ":n:hs:o:", long_options, NULL)) !=
+	       -1) {
 		unsigned needs = takes_of(option);
 		int r = 0;
 
@@ -244,7 +261,8 @@ int pai_args_parse(
 	}
 	ret->words = argv + optind;
 	ret->word_count = (size_t)(argc - optind);
-	if (ret->word_count > cmd->most_words && !ret->help) {
+	ret->has_dashes = optind > 1 && strcmp(argv[optind - 1], "--") == 0;
+	if (ret->word_count > cmd->most_words && !ret->help && !ret->scope) {
 		return refuse(cmd, "one word too many:", ret->words[cmd->most_words], err);
 	}
 	return 0;

@@ -23,6 +23,8 @@ enum pai_cmd_takes {                /* beside -n, --json, --help */
 	PAI_TAKES_LISTEN = 1 << 6,  /* --listen [ADDRESS:]PORT */
 	PAI_TAKES_CALL = 1 << 7,    /* --input JSON, --stream, --batch, --schema */
 	PAI_TAKES_SERVE = 1 << 8,   /* --root DIR, --include TOOLS, --exclude TOOLS */
+	PAI_TAKES_SCOPE = 1 << 9,   /* --scope SCOPE; the words are then ID=VALUE */
+	PAI_TAKES_USE = 1 << 10, /* --exclusive; the words after the first are another program's */
 };
 struct pai_args {
 	const char *daemon;  /* -n */
@@ -32,11 +34,13 @@ struct pai_args {
 	const char *input;   /* --input */
 	const char *root;    /* --root, and so on */
 	const char *include, *exclude;
+	const char *scope; /* --scope */
 	struct pai_strmap options;
 	bool json, off, all, help;
-	bool stream, batch, schema;
+	bool stream, batch, schema, exclusive;
 	int64_t limit, before; /* 0: not given */
 	char **words;          /* borrowed, NULL-terminated */
+	bool has_dashes;       /* "--" stood right before them */
 	size_t word_count;
 };
 struct pai_cmd {
@@ -64,6 +68,19 @@ int pai_args_add_options(
 /* pai_commands.c: the session meant, by the one word, -s, or with `by_place` the place stood in. */
 int pai_cmd_need_session(const struct pai_args *a, bool by_place, char ret[PAI_KEY_MAX + 1],
     struct pai_err *err) PAI_WARN_UNUSED;
+
+/* pai_scope.c: the ids that the words are, and the key that they give. */
+int pai_cmd_scoped_key(const struct pai_args *a, struct pai_strmap *ids, char ret[PAI_KEY_MAX + 1],
+    struct pai_err *err) PAI_WARN_UNUSED;
+/* What `create` says of them. Nothing without --scope. */
+int pai_cmd_set_scope(
+    const struct pai_args *a, struct pai_json *fields, struct pai_err *err) PAI_WARN_UNUSED;
+/* With --scope, the ids are of a thread whose end is not the session's. */
+bool pai_cmd_is_delegated(const struct pai_args *a);
+int pai_cmd_key(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+
+/* pai_use.c */
+int pai_cmd_use(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* pai_port.c */
 int pai_cmd_port(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;

@@ -52,10 +52,17 @@ static int find(const struct pai_args *a, struct pai_target *ret, struct pai_err
 
 static int ask(const struct pai_args *a, struct call *c, struct pai_json **ret, struct pai_err *err)
 {
+	const char *key = pai_json_str(c->fields, "key");
 	struct pai_target t;
-	int r = find(a, &t, err);
+	int r = pai_target_find(
+	    &(struct pai_target_options){.key = key ? key : a->key, .daemon = a->daemon}, &t, err);
 
-	if (r == 0) {
+	/* In an exclusive use it is part of that, and would wait for its end otherwise. */
+	if (r == 0 && t.token[0] && strcmp(c->op, "reset") == 0 &&
+	    pai_json_set_str(c->fields, "token", t.token) < 0) {
+		r = pai_err_no_memory(err);
+		pai_target_fini(&t);
+	} else if (r == 0) {
 		r = ask_target(&t, c, ret, err);
 		pai_target_fini(&t);
 	}
@@ -72,6 +79,13 @@ static int session_of(
 	int r;
 
 	ret[0] = '\0';
+	if (a->scope) {
+		pai_auto_strmap struct pai_strmap ids = PAI_STRMAP_INIT;
+
+		return a->key
+			   ? pai_err_set(err, PAI_E_INPUT, "expected -s KEY or --scope, not both")
+			   : pai_cmd_scoped_key(a, &ids, ret, err);
+	}
 	if (a->word_count && a->key) {
 		return pai_err_set(
 		    err, PAI_E_INPUT, "a session is named once: '%s' or -s '%s'", given, a->key);
@@ -136,6 +150,9 @@ static int session_call(const struct pai_args *a, struct call *c, const char *ke
 		return show_json(reply, err);
 	}
 	id = pai_json_str(reply, "sandboxId");
+	if (strcmp(c->op, "reset") == 0 && pai_json_num(reply, "generation", 0) == 0) {
+		done = "was never used: nothing to reset, and nothing was made";
+	}
 	printf("%s: %s", pai_printable(key), done);
 	if (id) {
 		printf(" (sandbox %s)", pai_printable(id));
@@ -278,20 +295,38 @@ static int cmd_status(const struct pai_args *a, struct pai_err *err)
 	return 0;
 }
 
+/* {"enabled","error"}: for programs that want to know no more. */
+static int show_probe(const struct pai_err *failure, struct pai_err *err)
+{
+	pai_auto_json struct pai_json *answer = pai_json_object();
+	const char *why = !failure                             ? NULL
+			  : failure->code == PAI_E_UNAVAILABLE ? pai_reason_name(failure->reason)
+							       : "unknown";
+
+	if (failure) {
+		(void)fprintf(stderr, "pai: %s (%s)\n", pai_printable(failure->msg),
+		    pai_errcode_name(failure->code));
+	}
+	if (pai_json_set_bool(answer, "enabled", !failure) < 0 ||
+	    pai_json_set_str(answer, "error", why) < 0 || pai_print_json(answer, stdout) < 0) {
+		return pai_err_no_memory(err);
+	}
+	return failure != NULL;
+}
+
 static int cmd_probe(const struct pai_args *a, struct pai_err *err)
 {
 	struct call c = {.op = "probe", .timeout_ms = REMOTE_MS, .start = true};
 	pai_auto_json struct pai_json *reply = NULL;
 	int r = ask(a, &c, &reply, err);
 
-	if (r < 0) {
-		return r;
-	}
 	if (a->json) {
-		return show_json(reply, err);
+		return show_probe(r < 0 ? err : NULL, err);
 	}
-	printf("ok: the provider answers and takes the credential\n");
-	return 0;
+	if (r == 0) {
+		printf("ok: the provider answers and takes the credential\n");
+	}
+	return r;
 }
 
 /* create=./PROGRAM is beside whoever asks, not beside the daemon. */
@@ -329,6 +364,7 @@ static int cmd_create(const struct pai_args *a, struct pai_err *err)
 	r = !c.fields          ? pai_err_no_memory(err)
 	    : a->options.count ? set_options(c.fields, &a->options, err)
 			       : 0;
+	r = r < 0 ? r : pai_cmd_set_scope(a, c.fields, err);
 	if (r < 0) {
 		pai_json_free(c.fields);
 		return r;
@@ -408,6 +444,22 @@ static int kill_one(
 	return 0;
 }
 
+static int kill_scoped(const struct pai_args *a, struct pai_err *err)
+{
+	char key[PAI_KEY_MAX + 1];
+	int r = pai_cmd_need_session(a, false, key, err);
+
+	if (r < 0 || !pai_cmd_is_delegated(a)) {
+		return r < 0 ? r : kill_one(a, "key", key, err);
+	}
+	if (a->json) {
+		printf("{\"key\":\"%s\",\"killed\":0}\n", key); /* made of letters and digits */
+	} else {
+		printf("%s: stays: it is the root thread's, whose end it has\n", key);
+	}
+	return 0;
+}
+
 static int cmd_kill(const struct pai_args *a, struct pai_err *err)
 {
 	int r = 0;
@@ -416,6 +468,9 @@ static int cmd_kill(const struct pai_args *a, struct pai_err *err)
 		return a->word_count || a->key ? pai_err_set(err, PAI_E_INPUT,
 						     "expected KEY... or --sandbox ID, not both")
 					       : kill_one(a, "sandboxId", a->sandbox, err);
+	}
+	if (a->scope) {
+		return kill_scoped(a, err);
 	}
 	if (!a->word_count && !a->key) {
 		return pai_err_set(err, PAI_E_INPUT,
@@ -570,9 +625,43 @@ const struct pai_cmd pai_cmd_table[] = {
 	"KEY defaults to the session you stand in.\n"
 	"example: cd ~/pai/thread-42 && pai status\n",
 	PAI_TAKES_SESSION, 1, cmd_status},
-    {"probe", "", "ask the provider whether it serves you; makes nothing", "example: pai probe\n",
+    {"probe", "", "ask the provider whether it serves you; makes nothing",
+	"With --json {\"enabled\":true,\"error\":null}, or false and why: transport, backend, "
+	"auth,\n"
+	"not-served or unknown.\n"
+	"example: pai probe\n",
 	0, 0, cmd_probe},
-    {"create", "KEY [-o NAME=VALUE,...]", "make a session's sandbox now",
+    {"key", "thread|rootThread|user|scope|global|custom ID=VALUE...",
+	"derive a session's key from the ids that its scope keys it on",
+	"The same ids give the same key everywhere, others another:\n"
+	"  thread      threadId=... [scopeKey=...]      rootThread  rootThreadId=... "
+	"[scopeKey=...]\n"
+	"  user        userKey=... [scopeKey=...]       scope       scopeKey=...\n"
+	"  global      none                             custom      any\n"
+	"scopeKey is the tenant, where there are several. A threadId alone is its own key.\n"
+	"example: pai-exec -s \"$(pai key user scopeKey=acme userKey=ann)\" make test\n",
+	0, SIZE_MAX, pai_cmd_key},
+    {"use", "[--exclusive] KEY -- PROGRAM [ARG...]",
+	"run a local program against one environment of a session",
+	"What the program asks by pai-exec, pai tool, pai and libpai of that session is done in "
+	"one\n"
+	"environment, or fails (reset). If that is lost meanwhile and the program has failed, it "
+	"is\n"
+	"run once more in the next one, unless somebody reset or killed the session.\n"
+	"--exclusive: serial with other such uses, tool writes and edits, and resets of the "
+	"session.\n"
+	"The program finds in its environment PAI_SESSION and PAI_DAEMON, which outside a mount "
+	"stand\n"
+	"for -s and -n, PAI_ENVIRONMENT and PAI_TOKEN, which say the use, and "
+	"PAI_ENVIRONMENT_RESET,\n"
+	"1 when earlier files and processes of the session are gone.\n"
+	"Exit status: the program's, 128+N when signal N ended it; 125 not run, 126 and 127 as in "
+	"a "
+	"shell.\n"
+	"example: pai use --exclusive thread-42 -- sh -ec 'pai-exec make; pai-exec make install'\n",
+	PAI_TAKES_SESSION | PAI_TAKES_USE, SIZE_MAX, pai_cmd_use},
+    {"create", "KEY [-o NAME=VALUE,...] | --scope SCOPE ID=VALUE... [-o ...]",
+	"make a session's sandbox now",
 	"Options are those of the mount, for this session alone; they are kept until pai kill:\n"
 	"  template=NAME  ttl=1h  network=none|allowlist|full  allow=HOST (repeatable)\n"
 	"  metadata.NAME=VALUE  env.NAME=VALUE  cpu=2  memory=2G  pids=500  disk=10G\n"
@@ -580,17 +669,24 @@ const struct pai_cmd pai_cmd_table[] = {
 	"What they do: paifs --help. A live sandbox keeps what it was made with: another network "
 	"or\n"
 	"template is refused (policy-mismatch); kill or reset the session first.\n"
+	"--scope: the key is what pai key derives; scope and ids are kept with the session.\n"
 	"example: pai create thread-42 -o network=full,ttl=1h\n",
-	PAI_TAKES_SESSION | PAI_TAKES_OPTIONS, 1, cmd_create},
-    {"reset", "KEY", "destroy a session's environment; the next use makes a fresh one",
-	"Files and processes in it are gone. KEY is never guessed from the directory.\n"
+	PAI_TAKES_SESSION | PAI_TAKES_OPTIONS | PAI_TAKES_SCOPE, 1, cmd_create},
+    {"reset", "KEY | --scope SCOPE ID=VALUE...",
+	"destroy a session's environment; the next use makes a fresh one",
+	"Files and processes in it are gone. KEY is never guessed from the directory. One that "
+	"was\n"
+	"never used stays so.\n"
 	"example: pai reset thread-42\n",
-	PAI_TAKES_SESSION, 1, cmd_reset},
-    {"kill", "KEY... | --sandbox ID", "end sessions and delete their sandboxes",
+	PAI_TAKES_SESSION | PAI_TAKES_SCOPE, 1, cmd_reset},
+    {"kill", "KEY... | --sandbox ID | --scope SCOPE ID=VALUE...",
+	"end sessions and delete their sandboxes",
 	"A killed session comes back only by pai create, mkdir or pai-exec.\n"
-	"--sandbox kills one sandbox by the provider's id.\n"
+	"--sandbox kills one sandbox by the provider's id. --scope: of scope rootThread, a "
+	"threadId\n"
+	"beside another rootThreadId is a delegated thread, whose end leaves the session alone.\n"
 	"example: pai kill thread-42 thread-43\n",
-	PAI_TAKES_SESSION | PAI_TAKES_SANDBOX, SIZE_MAX, cmd_kill},
+	PAI_TAKES_SESSION | PAI_TAKES_SANDBOX | PAI_TAKES_SCOPE, SIZE_MAX, cmd_kill},
     {"pause", "[KEY]", "snapshot and stop a session's sandbox, where the provider can",
 	"KEY defaults to the session you stand in.\n"
 	"example: pai pause thread-42\n",

@@ -13,6 +13,7 @@ enum {
 	EXIT_DONE = 0,
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
+	EXIT_NOT_RUN = 125,
 };
 
 static void print_usage(FILE *to)
@@ -101,12 +102,16 @@ static int run(const struct pai_cmd *cmd, const char *daemon, int argc, char **a
 
 	args.daemon = args.daemon ? args.daemon : daemon;
 	if (r < 0) {
-		code = report(&err, args.json || asks_json(argc, argv), EXIT_USAGE);
+		/* Of a program's own statuses these are the ones that are ours. */
+		code = report(&err, args.json || asks_json(argc, argv),
+		    cmd->takes & PAI_TAKES_USE ? EXIT_NOT_RUN : EXIT_USAGE);
 	} else if (args.help) {
 		print_help(cmd);
 	} else {
 		r = cmd->run(&args, &err);
-		code = r < 0 ? report(&err, args.json, EXIT_FAILED) : r;
+		code = r >= 0 ? r
+			      : report(&err, args.json,
+				    cmd->takes & PAI_TAKES_USE ? EXIT_NOT_RUN : EXIT_FAILED);
 	}
 	pai_args_fini(&args);
 	return flushed(code);

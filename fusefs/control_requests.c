@@ -78,6 +78,7 @@ static int describe_record(
 	f = f ? f : pai_json_set_num(into, "generation", (int64_t)r->generation);
 	f = f ? f : pai_json_set_num(into, "createdMs", r->created_ms);
 	f = f ? f : pai_json_set_num(into, "lastUsedMs", r->last_used_ms);
+	f = f ? f : pai_control_put_scope(w, r->key, false, into);
 	return f ? f : pai_json_set_bool(into, "trusted", r->trusted);
 }
 
@@ -264,6 +265,7 @@ static int op_status(struct pai_control_work *w, const struct pai_call *call, st
 	env = pai_session_current(s);
 	files = env && pai_env_ws(env) ? pai_env_ws(env)->ops->name : NULL;
 	f = pai_json_set_str(session, "files", files);
+	f = f ? f : pai_control_put_scope(w, pai_session_key(s), true, session);
 	f = f ? f
 	      : pai_json_set_str(session, "network", env ? networks[pai_env_network(env)] : NULL);
 	f = f ? f : pai_json_set(w->reply, "session", PAI_TAKE(session));
@@ -431,7 +433,9 @@ static int op_create(struct pai_control_work *w, const struct pai_call *call, st
 		    (unsigned)geteuid());
 	}
 	if ((object && pai_options_terms(OPTIONS(w), object, &terms, err) < 0) ||
-	    pai_control_session(w, &s, err) < 0) {
+	    pai_control_session(w, &s, err) < 0 ||
+	    (pai_json_get(w->request, "scope") &&
+		pai_control_keep_scope(w, pai_session_key(s), err) < 0)) {
 		return -err->errnum;
 	}
 	timeout_ms = pai_session_create_timeout(s, terms);
@@ -458,7 +462,7 @@ static int op_reset(struct pai_control_work *w, const struct pai_call *call, str
 	pai_auto_session struct pai_session *s = NULL;
 	uint64_t token = 0;
 
-	if (known_session(w, &s, err) < 0 || pai_control_token(w, &token, err) < 0 ||
+	if (pai_control_session(w, &s, err) < 0 || pai_control_token(w, &token, err) < 0 ||
 	    pai_session_reset_inside(s, token, call, err) < 0) {
 		return -err->errnum;
 	}
@@ -577,6 +581,7 @@ static const struct pai_control_op operations[] = {
     {"trust", true, op_trust},
     {"resolve", true, op_resolve},
     {"log", true, op_log},
+    {"scope", true, pai_control_op_scope},
     {"shutdown", true, op_shutdown},
     {"probe", false, op_probe},
     {"create", false, op_create},

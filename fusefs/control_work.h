@@ -38,6 +38,15 @@ int pai_control_session(
 int pai_control_token(
     struct pai_control_work *w, uint64_t *ret, struct pai_err *err) PAI_WARN_UNUSED;
 
+/* control_scope.c: what the request says its key was derived from is checked and kept; what is kept
+ * of a key is put into an object. */
+int pai_control_keep_scope(
+    struct pai_control_work *w, const char *key, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_control_put_scope(struct pai_control_work *w, const char *key, bool with_ids,
+    struct pai_json *into) PAI_WARN_UNUSED;
+int pai_control_op_scope(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
+
 /* control_files.c */
 int pai_control_op_acquire(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);

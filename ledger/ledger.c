@@ -20,7 +20,7 @@
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
 
-#define SCHEMA_VERSION 2
+#define SCHEMA_VERSION 3
 #define APPLICATION_ID "1346455884" /* "PAIL" */
 #define BUSY_MS 5000
 /* Past this, only the table that decisions hang on is checked at the opening. */
@@ -29,6 +29,12 @@
 /* What was given to `pai create`, environment included: the file is its owner's alone. */
 #define TERMS_TABLE                                                                                \
 	"CREATE TABLE terms ("                                                                     \
+	" scope TEXT NOT NULL, key TEXT NOT NULL, text TEXT NOT NULL,"                             \
+	" PRIMARY KEY (scope, key)) WITHOUT ROWID;"
+/* What a key was derived from (providers/base/scope.h). It outlives the session: a key never means
+ * anything else. */
+#define IDS_TABLE                                                                                  \
+	"CREATE TABLE ids ("                                                                       \
 	" scope TEXT NOT NULL, key TEXT NOT NULL, text TEXT NOT NULL,"                             \
 	" PRIMARY KEY (scope, key)) WITHOUT ROWID;"
 static const char schema[] =
@@ -50,11 +56,12 @@ static const char schema[] =
     " id INTEGER PRIMARY KEY, cwd TEXT, command TEXT, duration_ms INTEGER NOT NULL,"
     " source TEXT, outcome TEXT, exit_code INTEGER, stdin_bytes INTEGER NOT NULL,"
     " stdout_bytes INTEGER NOT NULL, stderr_bytes INTEGER NOT NULL, spool TEXT);" TERMS_TABLE
-    "PRAGMA user_version = 2;"
+	IDS_TABLE "PRAGMA user_version = 3;"
     "COMMIT;";
 /* What brings a file of an earlier version up, from version 1 on. */
 static const char *const upgrades[SCHEMA_VERSION] = {
     [1] = "BEGIN IMMEDIATE;" TERMS_TABLE "PRAGMA user_version = 2; COMMIT;",
+    [2] = "BEGIN IMMEDIATE;" IDS_TABLE "PRAGMA user_version = 3; COMMIT;",
 };
 
 #define RECORD                                                                                     \
@@ -87,6 +94,8 @@ static const char *const statements[PAI_SQL_STATEMENTS] = {
 			  "WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE scope = ?1 AND key = ?2 "
 			  "AND state = 'killed')",
     [PAI_SQL_DROP_TERMS] = "DELETE FROM terms WHERE scope = ?1 AND key = ?2",
+    [PAI_SQL_IDS] = "SELECT text FROM ids WHERE scope = ?1 AND key = ?2",
+    [PAI_SQL_SET_IDS] = "INSERT OR REPLACE INTO ids (scope, key, text) VALUES (?1, ?2, ?3)",
     [PAI_SQL_EVENT] = "INSERT INTO events (scope, key, at_ms, event, sandbox_id, incarnation, "
 		      "generation, detail) "
 		      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",

@@ -46,6 +46,13 @@ int pai_ledger_command_queue(
     struct pai_ledger *l, const struct pai_ledger_command *c, struct pai_err *err) PAI_WARN_UNUSED;
 /* What can't be written is logged and dropped. */
 void pai_ledger_flush(struct pai_ledger *l);
+/* What the key was derived from, as it was given; *ret is the caller's, NULL: nobody has said. It
+ * is kept also while there is no session of that key, and after its end. Something new is an event,
+ * "scope". */
+int pai_ledger_ids(
+    struct pai_ledger *l, const char *key, char **ret, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_ledger_set_ids(
+    struct pai_ledger *l, const char *key, const char *text, struct pai_err *err) PAI_WARN_UNUSED;
 /* The identity in which the key's last command ran; false when there was none. */
 bool pai_ledger_last_command(
     struct pai_ledger *l, const char *key, struct pai_session_identity *ret);

@@ -242,7 +242,8 @@ Test(ledger, an_older_schema_is_brought_up)
 	pai_ledger_close(l);
 	(void)snprintf(command, sizeof(command),
 	    "python3 -c \"import sqlite3; d = sqlite3.connect('%s'); "
-	    "d.execute('DROP TABLE terms'); d.execute('PRAGMA user_version = 1'); d.commit()\"",
+	    "d.execute('DROP TABLE terms'); d.execute('DROP TABLE ids'); "
+	    "d.execute('PRAGMA user_version = 1'); d.commit()\"",
 	    path);
 	cr_assert_eq(system(command), 0);
 	l = open_as("a", &damaged);
@@ -252,7 +253,40 @@ Test(ledger, an_older_schema_is_brought_up)
 	cr_assert_eq(s->ops->terms(s, "k", &text, &err), 0);
 	cr_assert_str_eq(text, "{}");
 	free(text);
+	cr_assert_eq(pai_ledger_set_ids(l, "k", "{}", &err), 0, "%s", err.msg);
 	pai_store_free(s);
+	pai_ledger_close(l);
+}
+
+Test(ledger, what_a_key_was_derived_from_is_kept_without_a_session)
+{
+	struct pai_ledger *l = open_as("a", NULL);
+	struct pai_store *s = pai_ledger_store(l);
+	struct pai_session_record record;
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_json *log = NULL;
+	char *text = NULL;
+	bool found = true;
+
+	cr_assert_eq(pai_ledger_ids(l, "k", &text, &err), 0);
+	cr_assert_null(text);
+	for (int i = 0; i < 2; i++) {
+		cr_assert_eq(pai_ledger_set_ids(l, "k", "{\"a\":1}", &err), 0, "%s", err.msg);
+	}
+	cr_assert_eq(s->ops->load(s, "k", &found, &record, &err), 0);
+	cr_assert_not(found, "a session was made");
+	cr_assert_eq(s->ops->event(s, "k", PAI_STORE_KILL, NULL, "", &err), 0);
+	pai_store_free(s);
+	pai_ledger_close(l);
+	l = open_as("a", NULL);
+	cr_assert_eq(pai_ledger_ids(l, "k", &text, &err), 0);
+	cr_assert_str_eq(text, "{\"a\":1}");
+	free(text);
+	/* Said twice, it is one event. */
+	cr_assert_eq(pai_ledger_log(l, "k", 10, 0, &log, &err), 0);
+	cr_assert_eq(pai_json_count(log), 2);
+	cr_assert_str_eq(pai_json_str(pai_json_at(log, 1), "event"), "scope");
+	pai_json_free(log);
 	pai_ledger_close(l);
 }
 
