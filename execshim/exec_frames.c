@@ -116,6 +116,17 @@ static int on_exit_frame(struct pai_exec_state *r, struct pai_view payload, stru
 	return 0;
 }
 
+/* The shell that called us goes on now; from here to the return of its status nothing is said. */
+static int on_left(struct pai_exec_state *r, struct pai_view payload, struct pai_err *err)
+{
+	if (r->ended || r->left || !r->o->lingers || pai_exec_get_exit(payload, &r->exit) < 0) {
+		return bad_frame(err, "a bad LEFT");
+	}
+	r->left = true;
+	take_exit(r);
+	return 0;
+}
+
 static int on_failed(struct pai_exec_state *r, struct pai_view payload, struct pai_err *err)
 {
 	static const int codes[] = {[PAI_FAIL_NOT_FOUND] = 127,
@@ -259,6 +270,8 @@ int pai_exec_on_frame(struct pai_exec_state *r, const struct pai_frame *f, struc
 			   : 0;
 	case PAI_MSG_EXIT:
 		return on_exit_frame(r, f->payload, err);
+	case PAI_MSG_LEFT:
+		return on_left(r, f->payload, err);
 	case PAI_MSG_FAILED:
 		return on_failed(r, f->payload, err);
 	case PAI_MSG_ERROR:

@@ -24,6 +24,9 @@ struct pai_exec_options {
 	bool tty, detach, no_retry, quiet;
 	uint64_t timeout_ms, max_output_bytes; /* 0: none */
 	int status_fd;                         /* -1: none */
+	/* As a shell's child: who stays behind and holds our output is served by a child of ours
+	 * when the command itself has ended. */
+	bool lingers;
 	/* For callers that are no shell: the output goes here in place of the descriptors 1 and 2,
 	 * stdin is `input` (NULL: none), and a signal that would end us cancels the command, or
 	 * with `cancel` that alone does, and signals are left as they are. NULL: as a shell. Stream

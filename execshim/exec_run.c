@@ -6,6 +6,8 @@
  * States, by fields of struct pai_exec_state:
  *   sent      EXEC is out                     a fatal signal cancels and is died of
  *   started   STARTED has come                signals go to the command
+ *   left      LEFT has come                   once our output is out, the parent returns; a child
+ *                                             of ours goes on, for those who hold our output
  *   ended     EXIT, FAILED or ERROR has come  stdin is no longer read
  *   give_up   CANCEL is out                   ends by itself at that time, outcome unknown
  *   over      nothing more is heard from the  outputs drain
@@ -380,7 +382,7 @@ static void grant_credit(struct pai_exec_state *r)
 /* A reader that has gone ends the command, as SIGPIPE would. */
 static void check_sinks(struct pai_exec_state *r)
 {
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < 2 && !r->stays; i++) {
 		int failed = r->sinks[i].failed;
 
 		if (!failed || r->result->die_of) {
@@ -437,7 +439,7 @@ static int poll_timeout(const struct pai_exec_state *r)
 
 static void turn(struct pai_exec_state *r)
 {
-	bool wants_stdin = r->reads_stdin && r->started && !r->ended && !r->over &&
+	bool wants_stdin = r->reads_stdin && r->started && !r->left && !r->ended && !r->over &&
 			   r->stdin_credit > 0 && pai_client_pending(r->c) < OUT_HIGH;
 	bool has_input = wants_stdin && r->o->on_output;
 	bool wants_out = pai_client_pending(r->c) > 0;
@@ -478,6 +480,33 @@ static void turn(struct pai_exec_state *r)
 	check_time(r);
 }
 
+/*
+ * Who stays behind writes into pipes of the sandbox. The child that goes on for them is in the
+ * caller's process group as they would be, and takes them along when it is killed. What can't be
+ * written any more is thrown away, so that nobody blocks.
+ */
+static void linger(struct pai_exec_state *r)
+{
+	pid_t pid = fork();
+	int nowhere;
+
+	if (pid != 0) {
+		/* Without a child they lose their reader, as whoever outlives a pai-exec does. */
+		r->over = true;
+		return;
+	}
+	nowhere = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (nowhere < 0 || dup2(nowhere, STDIN_FILENO) < 0 || chdir("/") < 0) {
+		_exit(0);
+	}
+	r->stays = true;
+	r->reads_stdin = false;
+	while (!r->over && !r->quit) {
+		turn(r);
+	}
+	_exit(0);
+}
+
 static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 {
 	pai_auto_free char **env = calloc(r->o->env.count + 1, sizeof(*env));
@@ -511,7 +540,9 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 	}
 	pai_caller_identify(&e.caller_sid, &e.caller_sid_started);
 	e.start.flags = (r->o->tty ? PAI_START_PTY : 0) | (r->o->detach ? PAI_START_DETACH : 0) |
-			(r->reads_stdin ? PAI_START_STDIN : 0) | (is_merged ? PAI_START_MERGED : 0);
+			(r->reads_stdin ? PAI_START_STDIN : 0) |
+			(is_merged ? PAI_START_MERGED : 0) |
+			(r->o->lingers && !r->o->tty ? PAI_START_LINGER : 0);
 	(void)pai_tty_size(&e.start.rows, &e.start.columns);
 	put = put ? put : pai_control_put_exec(pai_client_out(r->c), PAI_EXEC_ID, &e);
 	for (size_t i = 0; env && env[i]; i++) {
@@ -584,6 +615,9 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 	}
 	while (!r.quit && !(r.over && is_drained(&r))) {
 		turn(&r);
+		if (r.left && !r.over && is_drained(&r)) {
+			linger(&r);
+		}
 	}
 	pai_tty_restore();
 	take_failures(&r);

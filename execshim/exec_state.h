@@ -24,8 +24,9 @@ struct pai_exec_state {
 	int stdin_failed; /* errno, 0 */
 	uint64_t stdin_credit;
 	size_t input_at; /* of the caller's input */
-	bool started, ended, over, quit;
+	bool started, left, ended, over, quit;
 	bool is_resized; /* before the start */
+	bool stays;      /* we are the child that goes on */
 	bool said_int;   /* INT was ours too: a shell's loop must see that we died of it */
 	unsigned fatal_count;
 	struct pai_exec_exit exit;

@@ -1,6 +1,7 @@
 /* pai-exec: run a command in the sandbox of the session one stands in. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "execshim/exec_options.h"
 #include "execshim/exec_report.h"
 #include "execshim/exec_run.h"
+#include "execshim/shell.h"
 #include "providers/base/log.h"
 #include "providers/base/version.h"
 
@@ -66,26 +68,47 @@ static void die_of(int signo)
 	(void)raise(signo);
 }
 
+/* Whether there is anything to report. */
+static bool run_as_exec(int argc, char **argv, struct pai_exec_options *o,
+    struct pai_exec_result *result, int *ret_code)
+{
+	int parsed = pai_exec_options_parse(argc, argv, o, &result->err);
+
+	if (parsed == 0 && o->mode != PAI_EXEC_RUN) {
+		bool is_help = o->mode == PAI_EXEC_HELP;
+
+		*ret_code =
+		    fputs(is_help ? pai_exec_help : "pai-exec " PAI_VERSION "\n", stdout) < 0 ||
+		    fflush(stdout) != 0;
+		return false;
+	}
+	if (parsed == 0) {
+		run(o, result);
+	}
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	struct pai_exec_result result = {.ending = PAI_ENDED_NOT_STARTED, .code = 125};
-	struct pai_exec_options o;
-	void (*old_pipe)(int) = signal(SIGPIPE, SIG_IGN);
-	int parsed;
-	int code;
+	struct pai_exec_options o = {.status_fd = -1};
+	struct pai_shell_called called;
+	char exe[PATH_MAX];
+	bool is_shell = pai_shell_called_as(argc > 0 ? argv[0] : NULL, exe, &called);
+	void (*old_pipe)(int);
+	int code = 0;
 
 	fill_standard_fds();
-	pai_log_init("pai-exec");
-	parsed = pai_exec_options_parse(argc, argv, &o, &result.err);
-	if (parsed == 0 && o.mode != PAI_EXEC_RUN) {
-		bool is_help = o.mode == PAI_EXEC_HELP;
-
-		pai_exec_options_fini(&o);
-		return fputs(is_help ? pai_exec_help : "pai-exec " PAI_VERSION "\n", stdout) < 0 ||
-		       fflush(stdout) != 0;
+	if (is_shell) {
+		pai_shell_go_home(&called, argv);
 	}
-	if (parsed == 0) {
-		run(&o, &result);
+	old_pipe = signal(SIGPIPE, SIG_IGN);
+	pai_log_init("pai-exec");
+	if (is_shell) {
+		pai_shell_run(&called, argc, argv, &result);
+	} else if (!run_as_exec(argc, argv, &o, &result, &code)) {
+		pai_exec_options_fini(&o);
+		return code;
 	}
 	pai_exec_report_text(&result);
 	if (o.status_fd >= 0) {

@@ -9,6 +9,9 @@
  *                               again (once), or refused
  *   after      filesystem       on_visible: EXIT and STATUS are sent, the bridge is freed
  *
+ * With LINGER there is a barrier within "running", when the main process has ended: on_left_visible
+ * sends LEFT. An end that comes meanwhile is looked at after it.
+ *
  * Output doesn't take a step: it goes from the line's thread to the client's socket. What the line
  * tells besides is gathered in `events` and absorbed by one posted call.
  *
@@ -31,6 +34,7 @@
 
 static void on_events(void *arg);
 static void begin_attempt(struct pai_bridge *b);
+static void leave(struct pai_bridge *b);
 
 /* --- ends --- */
 
@@ -200,6 +204,12 @@ static void absorb(struct pai_bridge *b, bool is_posted_call)
 		b->error = e.error;
 	}
 	(void)pthread_mutex_unlock(&b->lock);
+	if (e.has_left) {
+		b->left = e.left;
+		b->has_left = true;
+		b->leaving = true;
+		leave(b);
+	}
 	b->stdin_taken = e.stdin_taken > b->stdin_taken ? e.stdin_taken : b->stdin_taken;
 	b->line_credit += e.start_credit + e.stdin_credit;
 	if (e.started && !b->told_started) {
@@ -351,6 +361,17 @@ static void on_exited(void *arg, const struct pai_exec_exit *e)
 	(void)pthread_mutex_unlock(&b->lock);
 }
 
+static void on_left(void *arg, const struct pai_exec_exit *e)
+{
+	struct pai_bridge *b = arg;
+
+	(void)pthread_mutex_lock(&b->lock);
+	b->events.has_left = true;
+	b->events.left = *e;
+	wake_locked(b);
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
 static void on_lost(void *arg, const struct pai_err *err)
 {
 	struct pai_bridge *b = arg;
@@ -369,6 +390,7 @@ static const struct pai_exec_events line_events = {
     .stdin_credit = on_stdin_credit,
     .stdin_taken = on_stdin_taken,
     .failed = on_failed,
+    .left = on_left,
     .exited = on_exited,
     .lost = on_lost,
 };
@@ -427,7 +449,7 @@ static void ended_failed(struct pai_bridge *b)
  * proven gone is asked by the next attempt. */
 static bool may_retry(const struct pai_bridge *b)
 {
-	if (b->attempts > 1 || b->no_retry || b->cancelled || b->client_is_gone ||
+	if (b->attempts > 1 || b->no_retry || b->cancelled || b->client_is_gone || b->has_left ||
 	    b->control->is_closing) {
 		return false;
 	}
@@ -445,16 +467,9 @@ static void ended_lost(struct pai_bridge *b)
 	refuse(b);
 }
 
-static void on_events(void *arg)
+/* The last event has come: nothing is posted after it. */
+static void ended(struct pai_bridge *b)
 {
-	struct pai_bridge *b = arg;
-
-	absorb(b, true);
-	if (b->end == PAI_BRIDGE_RUNNING) {
-		pump_input(b);
-		return;
-	}
-	/* The last event: nothing is posted after it. */
 	pai_exec_free(PAI_TAKE(b->exec));
 	switch (b->end) {
 	case PAI_BRIDGE_EXITED:
@@ -466,6 +481,53 @@ static void on_events(void *arg)
 	default:
 		ended_lost(b);
 		break;
+	}
+}
+
+static void on_events(void *arg)
+{
+	struct pai_bridge *b = arg;
+
+	absorb(b, true);
+	if (b->end == PAI_BRIDGE_RUNNING) {
+		pump_input(b);
+	} else if (!b->leaving) {
+		ended(b);
+	}
+}
+
+static void on_left_visible(void *arg)
+{
+	struct pai_bridge *b = arg;
+	pai_auto_buf struct pai_buf frame = PAI_BUF_INIT(PAI_FRAME_HEADER + PAI_FRAME_MAX);
+	bool is_posted;
+
+	b->leaving = false;
+	(void)pthread_mutex_lock(&b->lock);
+	is_posted = b->is_posted; /* then on_events() is still to run */
+	(void)pthread_mutex_unlock(&b->lock);
+	if (pai_exec_put_left(&frame, b->id, &b->left) == 0) {
+		pai_conn_send(b->conn, &frame);
+	}
+	if (b->end != PAI_BRIDGE_RUNNING && !is_posted) {
+		ended(b);
+	}
+}
+
+static void left_done(void *arg, int errnum)
+{
+	(void)errnum; /* as after_done() */
+	step(arg, on_left_visible);
+}
+
+static void leave(struct pai_bridge *b)
+{
+	struct pai_fs *fs = b->control->config.fs;
+
+	if (fs) {
+		pai_fs_barrier_after(fs, b->env, left_done, b);
+	} else {
+		left_done(b, 0);
 	}
 }
 
@@ -697,80 +759,4 @@ int pai_bridge_new(
 	*ret = b; /* a refusal clears it again */
 	begin_attempt(b);
 	return 0;
-}
-
-/* --- the client's words --- */
-
-int pai_bridge_credit(struct pai_bridge *b, uint8_t stream, uint32_t bytes)
-{
-	uint64_t stale = b->stale[stream] < bytes ? b->stale[stream] : bytes;
-
-	b->stale[stream] -= stale;
-	bytes -= (uint32_t)stale;
-	if (bytes > b->outstanding[stream]) {
-		return -EPROTO;
-	}
-	b->outstanding[stream] -= bytes;
-	if (b->exec && bytes > 0) {
-		pai_exec_credit(b->exec, stream, bytes);
-	}
-	return 0;
-}
-
-void pai_bridge_cancel(struct pai_bridge *b)
-{
-	b->cancelled = true;
-	if (b->exec) {
-		pai_exec_cancel(b->exec);
-	}
-	pai_cancel_fire(b->cancel);
-}
-
-void pai_bridge_signal(struct pai_bridge *b, int signo)
-{
-	if (b->exec) {
-		pai_exec_signal(b->exec, signo);
-		return;
-	}
-	/* Nothing runs yet that could catch it. */
-	if (signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT ||
-	    signo == SIGKILL) {
-		pai_bridge_cancel(b);
-	}
-}
-
-void pai_bridge_resize(struct pai_bridge *b, uint16_t rows, uint16_t columns)
-{
-	if (b->exec) {
-		pai_exec_resize(b->exec, rows, columns);
-	}
-	b->start.rows = rows;
-	b->start.columns = columns;
-}
-
-void pai_bridge_client_gone(struct pai_bridge *b)
-{
-	b->client_is_gone = true;
-	b->discard_output = true;
-	if (b->exec && (b->start.flags & PAI_START_DETACH) && b->started) {
-		/* What it was sent and never granted again. */
-		for (uint8_t stream = PAI_STDOUT; stream <= PAI_STDERR; stream++) {
-			uint64_t left = b->outstanding[stream];
-
-			b->outstanding[stream] -= left;
-			if (left) {
-				pai_exec_credit(b->exec, stream, (uint32_t)left);
-			}
-		}
-		pai_bridge_stdin_eof(b);
-		return;
-	}
-	pai_bridge_cancel(b);
-}
-
-void pai_bridge_daemon_ends(struct pai_bridge *b)
-{
-	if (!(b->exec && (b->start.flags & PAI_START_DETACH) && b->started)) {
-		pai_bridge_cancel(b);
-	}
 }

@@ -15,10 +15,10 @@ enum pai_bridge_end {
 /* Filled by the line's thread, taken by the loop's. */
 struct pai_bridge_events {
 	enum pai_bridge_end end;
-	struct pai_exec_exit exit;
+	struct pai_exec_exit exit, left;
 	enum pai_exec_fail_phase phase;
 	struct pai_err error;
-	bool started;
+	bool started, has_left;
 	uint64_t start_credit, stdin_credit;
 	uint64_t stdin_taken;      /* highest so far */
 	uint64_t stdout_discarded; /* with the client gone: credit to give back */
@@ -64,6 +64,9 @@ struct pai_bridge {
 	uint64_t client_credit, line_credit;
 	uint64_t stdin_bytes, stdin_taken;
 	bool input_ended, input_end_sent, stdin_sent;
+	struct pai_exec_exit left;
+	bool has_left;
+	bool leaving; /* the barrier before LEFT is sent: an end waits for it */
 
 	/* Any thread. */
 	_Atomic bool discard_output;

@@ -5,7 +5,8 @@
  *   RUNNING   STARTED was sent
  *   KILLING   the keeper was told to kill; `kind` says why. From STARTING too
  *   DRAINING  the main process has been reaped; output that is still held by others is read for
- *             DRAIN_MS more, and what lay in the pipes at the exit whatever time it takes
+ *             DRAIN_MS more, and what lay in the pipes at the exit whatever time it takes. With
+ *             LINGER it is read to its end, and LEFT is sent in place of the wait
  *   (freed)   EXIT or FAILED was sent, or nobody wanted it
  *
  * Invariants
@@ -62,6 +63,7 @@ struct command {
 	struct pai_loop_io *report_io;
 	struct pai_loop_timer *timer; /* the timeout, then a kill's confirmation, then the drain */
 	bool drain_over;
+	bool left;            /* LEFT was sent */
 	bool out_ends;        /* to be said, once stdout has been read: STDOUT_EOF */
 	uint64_t output_left; /* of max_output_bytes */
 	struct output out[2];
@@ -145,7 +147,9 @@ static void enter(struct command *c, enum state next)
 		pai_loop_timer_set(c->timer, pai_deadline_in(CONFIRM_MS));
 		break;
 	case DRAINING:
-		pai_loop_timer_set(c->timer, pai_deadline_in(DRAIN_MS));
+		c->drain_over = c->flags & PAI_START_LINGER;
+		pai_loop_timer_set(
+		    c->timer, c->drain_over ? PAI_NO_DEADLINE : pai_deadline_in(DRAIN_MS));
 		break;
 	default:
 		break;
@@ -165,6 +169,7 @@ static void kill_command(struct command *c, enum pai_exec_exit_kind kind)
 		/* It has its status; the rest of its group goes, and nobody waits any longer. */
 		signal_group(c, SIGKILL);
 		c->drain_over = true;
+		c->flags &= ~(uint32_t)PAI_START_LINGER;
 		c->out[0].owed = 0;
 		c->out[1].owed = 0;
 		finish(c);
@@ -434,17 +439,35 @@ void pai_command_resume_all(struct supervisor *sv, const struct line *l)
 
 /* --- the end --- */
 
+/* The caller goes on as after EXIT; what others still say comes behind it. */
+static void say_left(struct command *c)
+{
+	if (!c->left) {
+		c->left = true;
+		c->exit.stdout_bytes = c->out[0].sent;
+		c->exit.stderr_bytes = c->out[1].sent;
+		pai_helper_line_flush(
+		    c->line, pai_exec_put_left(pai_helper_line_out(c->line), c->id, &c->exit));
+	}
+}
+
 /* Sends EXIT when nothing more is to come, and frees. */
 static void finish(struct command *c)
 {
 	bool waits = false;
+	bool lingers = false;
 
 	for (int i = 0; i < 2 && c->line; i++) {
 		struct output *o = &c->out[i];
 
 		waits = waits || (o->fd >= 0 && (!c->drain_over || o->owed > 0));
+		lingers = lingers || (o->fd >= 0 && c->flags & PAI_START_LINGER);
 	}
 	if (waits) {
+		return;
+	}
+	if (lingers) {
+		say_left(c);
 		return;
 	}
 	for (int i = 0; i < 2; i++) {
@@ -480,6 +503,9 @@ static void exited(struct command *c, int status, bool confirmed)
 	}
 	pai_loop_io_free(c->report_io);
 	c->report_io = NULL;
+	if (c->state == KILLING) {
+		c->flags &= ~(uint32_t)PAI_START_LINGER;
+	}
 	enter(c, DRAINING);
 	/* What is there goes out now, so that a short command ends in one round. */
 	for (int i = 0; i < 2; i++) {

@@ -308,12 +308,17 @@ static int wire_start(struct pai_exec_line *base, const struct pai_exec_start *s
 	struct wire_line *l = line_of(base);
 	struct command *c = calloc(1, sizeof(*c));
 	struct pai_exec *before = *ret;
+	struct pai_exec_start plain = *start;
 	int r;
 
 	if (!c) {
 		return pai_err_no_memory(err);
 	}
+	if (!(l->features & PAI_LINE_LINGER)) {
+		plain.flags &= ~(uint32_t)PAI_START_LINGER; /* as it was before there was such */
+	}
 	c->is_stream = start->flags & PAI_START_CONNECT;
+	c->lingers = plain.flags & PAI_START_LINGER;
 	if (c->is_stream && !(l->features & PAI_LINE_CONNECT)) {
 		free(c);
 		return pai_err_set(err, PAI_E_UNSUPPORTED,
@@ -329,7 +334,7 @@ static int wire_start(struct pai_exec_line *base, const struct pai_exec_start *s
 	(void)atomic_fetch_add(&l->memory, 1);
 	*ret = &c->base;
 	(void)pthread_mutex_lock(&l->lock);
-	r = start_locked(l, c, start, err);
+	r = start_locked(l, c, &plain, err);
 	(void)pthread_mutex_unlock(&l->lock);
 	if (r < 0) {
 		*ret = before;

@@ -33,6 +33,9 @@ struct pai_exec_events {
 	void (*stdin_taken)(void *arg, uint64_t bytes);
 	/* Did not start. `err->msg` is for people; phase decides 126/127. */
 	void (*failed)(void *arg, enum pai_exec_fail_phase phase, const struct pai_err *err);
+	/* LINGER: the main process has ended so, others hold its output; once. NULL is fine. A line
+	 * that knows no LINGER leaves the flag aside. */
+	void (*left)(void *arg, const struct pai_exec_exit *e);
 	void (*exited)(void *arg, const struct pai_exec_exit *e);
 	/* The line ended before an exit: err NOT_FOUND when the sandbox is proven gone, UNAVAILABLE
 	 * otherwise. */

@@ -116,7 +116,7 @@ static void say_ready(struct line *l)
 {
 	struct pai_line_hello ready = {
 	    .version = PAI_LINE_VERSION,
-	    .features = PAI_LINE_CONNECT,
+	    .features = PAI_LINE_CONNECT | PAI_LINE_LINGER,
 	};
 
 	l->is_ready = true;

@@ -247,6 +247,21 @@ static int take_exit(struct command *c, struct pai_view payload)
 	return 0;
 }
 
+static int take_left(struct command *c, struct pai_view payload)
+{
+	struct pai_exec_exit e;
+	int r = pai_exec_get_exit(payload, &e);
+
+	if (r < 0 || !c->started || !c->lingers) {
+		return -EPROTO;
+	}
+	c->lingers = false;
+	if (c->events->left) {
+		c->events->left(c->arg, &e);
+	}
+	return 0;
+}
+
 static int take_stdin_credit(struct command *c, struct pai_view payload)
 {
 	uint32_t bytes;
@@ -312,6 +327,9 @@ static int take_small(struct wire_line *l, const struct pai_frame *f)
 		break;
 	case PAI_MSG_EXIT:
 		r = take_exit(c, f->payload);
+		break;
+	case PAI_MSG_LEFT:
+		r = take_left(c, f->payload);
 		break;
 	case PAI_MSG_CREDIT:
 		r = take_stdin_credit(c, f->payload);

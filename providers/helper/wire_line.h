@@ -29,6 +29,7 @@ struct command {
 	atomic_int refs;        /* the caller's handle, the table's */
 	uint32_t id;
 	bool is_stream; /* CONNECT */
+	bool lingers;   /* LINGER, and LEFT has not come */
 	const struct pai_exec_events *events;
 	void *arg;
 	/* line->lock */

@@ -11,7 +11,7 @@
 
 #define START_FLAGS                                                                                \
 	((uint32_t)(PAI_START_PTY | PAI_START_DETACH | PAI_START_STDIN | PAI_START_MERGED |        \
-		    PAI_START_CONNECT))
+		    PAI_START_CONNECT | PAI_START_LINGER))
 #define ERRNO_NAME_MAX 32
 #define MESSAGE_MAX 255
 #define STREAM_MAX 2
@@ -157,6 +157,9 @@ static bool start_makes_sense(const struct pai_exec_start *s)
 		return false;
 	}
 	if ((s->flags & PAI_START_CONNECT) && !connect_makes_sense(s)) {
+		return false;
+	}
+	if ((s->flags & PAI_START_LINGER) && (s->flags & (PAI_START_PTY | PAI_START_DETACH))) {
 		return false;
 	}
 	for (char **pair = s->env; *pair; pair++) {
@@ -334,9 +337,10 @@ int pai_exec_get_resize(struct pai_view payload, uint16_t *rows, uint16_t *colum
 	return 0;
 }
 
-int pai_exec_put_exit(struct pai_buf *out, uint32_t id, const struct pai_exec_exit *e)
+static int put_end(
+    struct pai_buf *out, enum pai_exec_msg_type type, uint32_t id, const struct pai_exec_exit *e)
 {
-	ssize_t begun = pai_frame_begin(out, PAI_MSG_EXIT, id);
+	ssize_t begun = pai_frame_begin(out, (uint8_t)type, id);
 	int r;
 
 	if (begun < 0) {
@@ -348,6 +352,16 @@ int pai_exec_put_exit(struct pai_buf *out, uint32_t id, const struct pai_exec_ex
 	r = r ? r : pai_buf_put_u64(out, e->stderr_bytes);
 	r = r ? r : pai_buf_put_u64(out, e->stdin_bytes);
 	return finish(out, begun, r ? r : pai_buf_put_u8(out, e->cut));
+}
+
+int pai_exec_put_exit(struct pai_buf *out, uint32_t id, const struct pai_exec_exit *e)
+{
+	return put_end(out, PAI_MSG_EXIT, id, e);
+}
+
+int pai_exec_put_left(struct pai_buf *out, uint32_t id, const struct pai_exec_exit *e)
+{
+	return put_end(out, PAI_MSG_LEFT, id, e);
 }
 
 /* A code is 0-255, a signal 1-64; the other kinds carry no value. */

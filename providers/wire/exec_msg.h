@@ -36,6 +36,8 @@ enum pai_exec_msg_type {
 	    0x1c, /* <- u64 bytes of stdin the command's pipe has taken so far; sent at least once
 		     before the first CREDIT of stream 0: what decides "no stdin byte was taken" */
 	PAI_MSG_STDOUT_EOF = 0x1d, /* <- empty: no STDOUT comes any more, CONNECT only */
+	PAI_MSG_LEFT = 0x1e,       /* <- struct pai_exec_exit, LINGER only: how the main process
+				      ended; more output and EXIT follow */
 };
 
 enum pai_start_flags {
@@ -46,6 +48,8 @@ enum pai_start_flags {
 	    1 << 3, /* stdout and stderr are one open file: one stream (1), order kept */
 	PAI_START_CONNECT = 1 << 4, /* no program: a stream to a port of the sandbox's loopback.
 				       With STDIN alone; argv is "tcp" and the port */
+	PAI_START_LINGER = 1 << 5,  /* output that others hold after the main process has ended is
+				       sent to its end: LEFT, then EXIT. Not with PTY, DETACH */
 };
 #define PAI_START_ARGS_MAX 65536u
 #define PAI_EXEC_WINDOW                                                                            \
@@ -118,6 +122,8 @@ int pai_exec_put_resize(
     struct pai_buf *out, uint32_t id, uint16_t rows, uint16_t columns) PAI_WARN_UNUSED;
 int pai_exec_put_exit(
     struct pai_buf *out, uint32_t id, const struct pai_exec_exit *e) PAI_WARN_UNUSED;
+int pai_exec_put_left(
+    struct pai_buf *out, uint32_t id, const struct pai_exec_exit *e) PAI_WARN_UNUSED;
 int pai_exec_put_stdin_taken(struct pai_buf *out, uint32_t id, uint64_t bytes) PAI_WARN_UNUSED;
 int pai_exec_put_empty(
     struct pai_buf *out, uint32_t id, uint8_t type) PAI_WARN_UNUSED; /* EOF, CANCEL */
@@ -131,7 +137,8 @@ int pai_exec_get_failed(struct pai_view payload, enum pai_exec_fail_phase *phase
 int pai_exec_get_credit(struct pai_view payload, uint8_t *stream, uint32_t *bytes) PAI_WARN_UNUSED;
 int pai_exec_get_signal(struct pai_view payload, int *signo) PAI_WARN_UNUSED;
 int pai_exec_get_resize(struct pai_view payload, uint16_t *rows, uint16_t *columns) PAI_WARN_UNUSED;
-int pai_exec_get_exit(struct pai_view payload, struct pai_exec_exit *ret) PAI_WARN_UNUSED;
+int pai_exec_get_exit(
+    struct pai_view payload, struct pai_exec_exit *ret) PAI_WARN_UNUSED; /* LEFT too */
 int pai_exec_get_stdin_taken(struct pai_view payload, uint64_t *bytes) PAI_WARN_UNUSED;
 
 /*
@@ -149,6 +156,7 @@ enum pai_line_msg_type {
 #define PAI_LINE_VERSION 1
 /* READY's features: a supervisor that has not been told of them would end the line. */
 #define PAI_LINE_CONNECT 1u /* START may carry CONNECT */
+#define PAI_LINE_LINGER 2u  /* START may carry LINGER */
 struct pai_line_hello {
 	uint16_t version;
 	uint32_t features;

@@ -131,8 +131,9 @@ static void await(struct command *c)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct pai_line_hello ready = {
-	    .version = PAI_LINE_VERSION, .features = PAI_LINE_CONNECT, .who = "fuzz"};
+	struct pai_line_hello ready = {.version = PAI_LINE_VERSION,
+	    .features = PAI_LINE_CONNECT | PAI_LINE_LINGER,
+	    .who = "fuzz"};
 	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(4096);
 	struct command commands[3] = {{.exec = NULL}};
 	struct pai_exec_line *l = NULL;

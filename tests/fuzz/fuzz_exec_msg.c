@@ -103,6 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		r = again_failed(&out, p);
 		break;
 	case PAI_MSG_EXIT:
+	case PAI_MSG_LEFT:
 		r = again_exit(&out, p);
 		break;
 	case PAI_MSG_LINE_HELLO:

@@ -183,6 +183,17 @@ static void on_failed(void *arg, enum pai_exec_fail_phase phase, const struct pa
 	set_last(s, FAILED);
 }
 
+static void on_left(void *arg, const struct pai_exec_exit *e)
+{
+	struct seen *s = arg;
+
+	(void)pthread_mutex_lock(&s->lock);
+	s->left = *e;
+	s->has_left = true;
+	(void)pthread_cond_broadcast(&s->changed);
+	(void)pthread_mutex_unlock(&s->lock);
+}
+
 static void on_exited(void *arg, const struct pai_exec_exit *e)
 {
 	struct seen *s = arg;
@@ -208,6 +219,7 @@ static const struct pai_exec_events events = {
     .stdin_credit = on_stdin_credit,
     .stdin_taken = on_stdin_taken,
     .failed = on_failed,
+    .left = on_left,
     .exited = on_exited,
     .lost = on_lost,
 };
@@ -259,6 +271,11 @@ void seen_sh(struct seen *s, struct pai_exec_line *l, uint32_t flags, const char
 void seen_wait_started(struct seen *s)
 {
 	WAIT(s, s->started || s->last != NOTHING);
+}
+
+void seen_wait_left(struct seen *s)
+{
+	WAIT(s, s->has_left || s->last != NOTHING);
 }
 
 void seen_wait_last(struct seen *s)

@@ -37,6 +37,8 @@ struct seen {
 	size_t out_len[2]; /* all of it; `out` has the first part */
 	enum last_event last;
 	struct pai_exec_exit exit;
+	bool has_left;
+	struct pai_exec_exit left;
 	enum pai_exec_fail_phase phase;
 	struct pai_err err;
 };
@@ -46,6 +48,7 @@ void seen_start_with(struct seen *s, struct pai_exec_line *l, struct pai_exec_st
 void seen_wait_started(struct seen *s);
 void seen_wait_last(struct seen *s);
 void seen_wait_stdout_ended(struct seen *s);
+void seen_wait_left(struct seen *s);
 void seen_wait_output(struct seen *s, int stream, size_t bytes);
 void seen_sh(struct seen *s, struct pai_exec_line *l, uint32_t flags, const char *script);
 /* Whether the process ends within two seconds. */

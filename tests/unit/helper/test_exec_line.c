@@ -158,6 +158,41 @@ Test(exec_line, stdin_streams_and_ends)
 	cr_assert_eq(s.stdin_taken, 3);
 }
 
+Test(exec_line, who_stays_behind_is_heard_to_the_end_where_it_is_asked_for)
+{
+	struct seen s;
+
+	seen_sh(&s, line, PAI_START_LINGER,
+	    "(sleep 0.5; echo later; sleep 0.5; echo last) & echo now; exit 7");
+	seen_wait_left(&s);
+	cr_assert(s.has_left && s.last == NOTHING);
+	cr_assert(s.left.kind == PAI_EXIT_CODE && s.left.value == 7 && s.left.stdout_bytes == 4);
+	seen_wait_last(&s);
+	cr_assert_str_eq(s.out[0], "now\nlater\nlast\n");
+	cr_assert(s.exit.kind == PAI_EXIT_CODE && s.exit.value == 7 && !s.exit.cut);
+	/* Nobody stays behind: no LEFT. */
+	seen_sh(&s, line, PAI_START_LINGER, "sleep 1000 >/dev/null 2>&1 & echo now");
+	seen_wait_last(&s);
+	cr_assert(s.last == EXITED && !s.has_left);
+}
+
+Test(exec_line, who_stays_behind_goes_with_a_cancel)
+{
+	struct seen s;
+	long pid;
+
+	seen_sh(&s, line, PAI_START_LINGER, "sleep 1000 & echo $!");
+	seen_wait_left(&s);
+	seen_wait_output(&s, 1, 1);
+	pid = strtol(s.out[0], NULL, 10);
+	cr_assert_gt(pid, 1);
+	cr_assert_eq(kill((pid_t)pid, 0), 0);
+	pai_exec_cancel(s.exec);
+	seen_wait_last(&s);
+	cr_assert(s.exit.kind == PAI_EXIT_CODE && s.exit.cut);
+	cr_assert(process_ends(pid));
+}
+
 Test(exec_line, stdin_past_the_credit_is_refused_and_unread_stdin_blocks_nobody)
 {
 	static char big[PAI_EXEC_WINDOW + 1];

@@ -289,7 +289,11 @@ static int start_by_hand(
 Test(exec_msg, a_start_that_makes_no_sense_is_refused)
 {
 	cr_assert_eq(start_by_hand(0, 1, "ls", "/", "A=b"), 0);
-	cr_assert_eq(start_by_hand(1u << 5, 1, "ls", "/", "A=b"), -EPROTO, "unknown flag");
+	cr_assert_eq(start_by_hand(1u << 6, 1, "ls", "/", "A=b"), -EPROTO, "unknown flag");
+	cr_assert_eq(start_by_hand(PAI_START_LINGER, 1, "ls", "/", "A=b"), 0);
+	cr_assert_eq(start_by_hand(PAI_START_LINGER | PAI_START_PTY, 1, "ls", "/", "A=b"), -EPROTO);
+	cr_assert_eq(
+	    start_by_hand(PAI_START_LINGER | PAI_START_DETACH, 1, "ls", "/", "A=b"), -EPROTO);
 	cr_assert_eq(start_by_hand(0, 0, NULL, "/", "A=b"), -EPROTO, "no argv");
 	cr_assert_eq(start_by_hand(0, 1, "ls", "x", "A=b"), -EPROTO, "relative cwd");
 	cr_assert_eq(start_by_hand(0, 1, "ls", "", "A=b"), -EPROTO, "empty cwd");
