@@ -24,6 +24,7 @@ enum {
 	OPT_EXCLUDE,
 	OPT_SCOPE,
 	OPT_EXCLUSIVE,
+	OPT_DRY_RUN,
 };
 static const struct option long_options[] = {
     {"name", required_argument, NULL, 'n'},
@@ -46,6 +47,7 @@ static const struct option long_options[] = {
     {"exclude", required_argument, NULL, OPT_EXCLUDE},
     {"scope", required_argument, NULL, OPT_SCOPE},
     {"exclusive", no_argument, NULL, OPT_EXCLUSIVE},
+    {"dry-run", no_argument, NULL, OPT_DRY_RUN},
     {NULL, 0, NULL, 0},
 };
 
@@ -118,6 +120,8 @@ static unsigned takes_of(int option)
 		return PAI_TAKES_SCOPE;
 	case OPT_EXCLUSIVE:
 		return PAI_TAKES_USE;
+	case OPT_DRY_RUN:
+		return PAI_TAKES_PROGRAM;
 	default:
 		return 0;
 	}
@@ -193,6 +197,9 @@ static int take(struct pai_args *a, int option, struct pai_err *err)
 	case OPT_EXCLUSIVE:
 		a->exclusive = true;
 		return 0;
+	case OPT_DRY_RUN:
+		a->dry_run = true;
+		return 0;
 	default:
 		a->off = true;
 		return 0;
@@ -232,6 +239,7 @@ static int refuse_known(const struct pai_cmd *cmd, int option, struct pai_err *e
 int pai_args_parse(
     const struct pai_cmd *cmd, int argc, char **argv, struct pai_args *ret, struct pai_err *err)
 {
+	const char *letters;
 	int option;
 
 	*ret = (struct pai_args){.words = argv + 1};
@@ -242,9 +250,8 @@ int pai_args_parse(
 	optind = 0;
 	opterr = 0;
 	/* "+": what follows the first word is not ours. */
-	while ((option = getopt_long(argc, argv,
-		    cmd->takes & PAI_TAKES_USE ? "+:n:hs:o:" : ":n:hs:o:", long_options, NULL)) !=
-	       -1) {
+	letters = cmd->takes & (PAI_TAKES_USE | PAI_TAKES_PROGRAM) ? "+:n:hs:o:" : ":n:hs:o:";
+	while ((option = getopt_long(argc, argv, letters, long_options, NULL)) != -1) {
 		unsigned needs = takes_of(option);
 		int r = 0;
 

@@ -25,6 +25,7 @@ enum pai_cmd_takes {                /* beside -n, --json, --help */
 	PAI_TAKES_SERVE = 1 << 8,   /* --root DIR, --include TOOLS, --exclude TOOLS */
 	PAI_TAKES_SCOPE = 1 << 9,   /* --scope SCOPE; the words are then ID=VALUE */
 	PAI_TAKES_USE = 1 << 10, /* --exclusive; the words after the first are another program's */
+	PAI_TAKES_PROGRAM = 1 << 11, /* --dry-run; from the first word on it is another program's */
 };
 struct pai_args {
 	const char *daemon;  /* -n */
@@ -37,7 +38,7 @@ struct pai_args {
 	const char *scope; /* --scope */
 	struct pai_strmap options;
 	bool json, off, all, help;
-	bool stream, batch, schema, exclusive;
+	bool stream, batch, schema, exclusive, dry_run;
 	int64_t limit, before; /* 0: not given */
 	char **words;          /* borrowed, NULL-terminated */
 	bool has_dashes;       /* "--" stood right before them */
@@ -90,6 +91,9 @@ int pai_cmd_tool(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* pai_mcp.c */
 int pai_cmd_mcp(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+/* pai_run.c */
+int pai_cmd_run(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_host(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* pai_doctor.c */
 int pai_cmd_doctor(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;

@@ -748,6 +748,23 @@ const struct pai_cmd pai_cmd_table[] = {
 	"--include and --exclude take names of tools: bash,read\n"
 	"example: pai mcp -s thread-42 --exclude edit\n",
 	PAI_TAKES_SESSION | PAI_TAKES_SERVE, 0, pai_cmd_mcp},
+    {"run", "[-s KEY] [--dry-run] [--] AGENT [ARG...]",
+	"start an agent that knows nothing of paifs in a session",
+	"The agent itself runs on this machine, in a mount namespace of its own: the session is "
+	"at\n"
+	"/workspace there, and every shell that it starts is one of the sandbox. Of the "
+	"environment\n"
+	"they get what the agent adds, less secrets and paths of this machine; TMPDIR is a folder "
+	"of\n"
+	"both sides. Shells of git's credential helpers, of ssh and of gpg stay on this machine, "
+	"and\n"
+	"what `pai host` runs. --dry-run shows what would be masked, passed and refused.\n"
+	"example: pai run -s thread-42 -- claude\n",
+	PAI_TAKES_SESSION | PAI_TAKES_PROGRAM, SIZE_MAX, pai_cmd_run},
+    {"host", "[--] [CMD [ARG...]]", "run a command on this machine, inside of pai run",
+	"CMD and all that it starts have this machine's shells. Without CMD: your shell.\n"
+	"example: pai host -- make deploy\n",
+	PAI_TAKES_PROGRAM, SIZE_MAX, pai_cmd_host},
     {"conformance", "PROVIDER|./libmine.so [OPTIONS]", "hold a provider to the contract",
 	"", /* pai-conformance has its own */
 	PAI_TAKES_RAW, SIZE_MAX, cmd_conformance},

@@ -98,6 +98,10 @@ int main(int argc, char **argv)
 	void (*old_pipe)(int);
 	int code = 0;
 
+	if (called.exe && !called.is_shell && argc > 1 && pai_shell_is_name(argv[1])) {
+		argc--, argv++; /* busybox sh -c ... */
+		is_shell = pai_shell_called_as(argv[0], exe, &called);
+	}
 	fill_standard_fds();
 	if (is_shell) {
 		pai_shell_go_home(&called, argv);

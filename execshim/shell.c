@@ -85,7 +85,7 @@ void pai_shell_go_home(const struct pai_shell_called *called, char **argv)
 		(void)execv(path, argv);
 	}
 	(void)fprintf(stderr, "pai-exec: nothing ran: '%s' of this machine: %s\n", called->exe,
-	    strerror(errno));
+	    strerrordesc_np(errno));
 	_exit(125);
 }
 

@@ -240,6 +240,7 @@ static int status_daemon(struct pai_control_work *w, struct pai_err *err)
 		    w->reply, "network", networks[o->create.network < 0 ? 0 : o->create.network]);
 	f = f ? f : pai_json_set_str(w->reply, "coherence", o->coherence ? "strict" : "push");
 	f = f ? f : pai_json_set_str(w->reply, "writes", "sync");
+	f = f ? f : pai_json_set_str(w->reply, "git", o->git ? "trust" : "guard");
 	f = f ? f : pai_json_set_num(w->reply, "sessions", sessions);
 	return f < 0 ? pai_err_no_memory(err) : 0;
 }

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# timeout 240
+# timeout-long 300
+"""pai run over local: the cases of agents_cases.py by an agent that knows nothing of paifs, whose
+shells are called by absolute path; what stays on this machine; what --dry-run shows. As root, and
+(agents-user.sh) as a user."""
+import json
+import os
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import hold_world  # noqa: E402
+from hold_world import BUILD, TMP, Daemon, begin, case, not_ok, skip  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PAI = BUILD + "/pai"
+CANARY = TMP + "/canary"
+SECRETS = {"ANTHROPIC_API_KEY": "k", "SECRET_TOKEN": "t", "PLAIN_OF_THE_HOST": "p"}
+
+
+def run(d, *agent, key="k", cwd=TMP, **kw):
+    kw.setdefault("timeout", 60)
+    kw.setdefault("stdin", subprocess.DEVNULL)
+    kw.setdefault("capture_output", True)
+    return subprocess.run([PAI, "-n", d.name, "run", "-s", key, "--", *agent], cwd=cwd, text=True, **kw)
+
+
+def cases(d):
+    env = {**os.environ, **SECRETS, "PAI_CASES": "run", "PAI_CANARY": CANARY, "TMUX_TMPDIR": TMP}
+    subprocess.run(["tmux", "new-session", "-d", "cat " + CANARY + "; sleep 100"], env=env, timeout=30)
+    try:
+        r = run(d, sys.executable, "-B", HERE + "/agents_cases.py", env=env, timeout=200, capture_output=False)
+    finally:
+        subprocess.run(["tmux", "kill-server"], env=env, timeout=30)
+    if r.returncode:
+        hold_world.failed = True
+
+
+def the_agent_itself(d):
+    script = ("import os,json;print(json.dumps([os.getcwd(),os.environ['SHELL'],os.environ['TMPDIR'],"
+              "os.path.realpath('/proc/self/cwd'),open('/proc/self/status').read().split('NoNewPrivs:')[1][1]]))")
+    r = run(d, sys.executable, "-c", script)
+    want = ["/workspace", "/bin/bash", "/workspace/.pai/t", "/workspace", "1"]
+    if r.returncode or json.loads(r.stdout) != want:
+        return r
+    r = run(d, sys.executable, "-c", "import os; print(os.getcwd())", cwd=f"{d.top}/k/sub")
+    if r.stdout != "/workspace/sub\n":
+        return r
+    r = run(d, "/bin/sh", "-c", "exit 7")
+    return None if r.returncode == 7 else r
+
+
+def nothing_is_left(d):
+    run(d, "/bin/true")
+    return [p for p in ("/workspace", "/.paifs", "/.old") if os.path.exists(p) and p not in before] or None
+
+
+def host_stays_on_the_host(d):
+    line = f"cat {CANARY}"
+    r = run(d, PAI, "host", "--", "sh", "-c", line)
+    if r.stdout != "canary\n":
+        return r
+    # What it starts as well, by whatever way.
+    r = run(d, PAI, "host", "--", sys.executable, "-c", f"import os; os.system({line!r})")
+    return None if r.stdout == "canary\n" else r
+
+
+def a_launcher_in_shell(d):
+    """The agent begins as a shell's script, and its shells are the sandbox's all the same."""
+    path = TMP + "/launcher"
+    with open(path, "w") as f:
+        f.write("#!/usr/bin/env bash\nword=$(sh -c 'echo here')\n"
+                f"exec {sys.executable} -c \"import subprocess as s, sys; print('$word', s.run(['/bin/sh', '-c', "
+                f"'cat {CANARY} || echo away'], stdout=s.PIPE).stdout.decode().strip())\"\n")
+    os.chmod(path, 0o755)
+    r = run(d, path)
+    return None if r.stdout == "here away\n" else r
+
+
+HELPER = "!f() { test \"$1\" = get && echo username=u && echo password=p; echo $1 >> %s; }; f"
+
+
+def credentials_stay_on_the_host(d):
+    told, config = TMP + "/helper-told", TMP + "/gitconfig-run"
+    helper = HELPER % told
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": config, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+    subprocess.run(["git", "config", "--file", config, "credential.helper", helper], check=True)
+    r = run(d, "git", "credential", "fill", env=env, stdin=None, input="protocol=https\nhost=h\n\n")
+    if "password=p" not in r.stdout or not os.path.exists(told):
+        return r
+    # The same line, said by the workspace's own repository: it runs in the sandbox.
+    theirs = TMP + "/theirs-told"
+    d.run("sh", "-c", "git init -q evil && git -C evil config credential.helper \"$1\"", "sh", HELPER % theirs)
+    subprocess.run(["git", "config", "--file", config, "--unset-all", "credential.helper"], check=True)
+    r = run(d, "git", "-C", "/workspace/evil", "credential", "fill", env=env, stdin=None,
+            input="protocol=https\nhost=h\n\n")
+    return ("ran here", r) if os.path.exists(theirs) else None
+
+
+def an_agents_own_sandbox(d):
+    """One that forbids Unix sockets, as Codex's does: one line, at once, and nothing runs."""
+    r = run(d, sys.executable, "-B", HERE + "/no_unix.py", "/bin/bash", "-c", "echo ran")
+    good = (r.returncode == 125 and r.stdout == "" and len(r.stderr.splitlines()) == 1
+            and "the agent's own sandbox" in r.stderr)
+    return None if good else r
+
+
+def dry_run(d):
+    env = {**os.environ, **SECRETS}
+    r = subprocess.run([PAI, "-n", d.name, "run", "-s", "k", "--dry-run", "--json"], env=env, timeout=30,
+                       capture_output=True, text=True)
+    plan = json.loads(r.stdout)
+    if plan["workspace"] != d.top + "/k" or plan["tmp"] != "/workspace/.pai/t":
+        return plan
+    missing = [p for p in ("/bin/sh", "/bin/bash") if os.path.realpath(p) not in plan["masked"]]
+    passed = [k for k in SECRETS if not plan["environment"][k].startswith("refused")]
+    text = subprocess.run([PAI, "-n", d.name, "run", "-s", "k", "--dry-run"], env=env, timeout=30,
+                          capture_output=True, text=True)
+    return missing or passed or (None if "refused: named like a secret" in text.stdout else text)
+
+
+def refusals(d):
+    r = subprocess.run([PAI, "-n", d.name, "run", "-s", "k", "--"], capture_output=True, text=True, timeout=30)
+    if r.returncode != 1 or "no agent given" not in r.stderr:
+        return r
+    r = run(d, PAI, "run", "-s", "k", "--", "true")
+    if "inside of a pai run already" not in r.stderr:
+        return r
+    r = run(d, "/bin/bash", "-c", "pwd", key="made-by-run")
+    if r.stdout != "/workspace\n":
+        return r
+    bare = Daemon("local", "bare", mount=False)
+    r = run(bare, "true")
+    bare.stop()
+    return None if r.returncode == 1 and "no mount" in r.stderr else r
+
+
+before = os.listdir("/")
+before = ["/" + name for name in before]
+
+
+def main():
+    begin("agents-run")
+    if os.geteuid() and subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.DEVNULL).returncode:
+        skip("agents-run", "no namespaces of users here")
+        return
+    with open(CANARY, "w") as f:
+        f.write("canary\n")
+    d = Daemon("local", "agents-run")
+    os.mkdir(d.top + "/k")
+    os.mkdir(d.top + "/k/sub")
+    assert d.run("sh", "-c", "echo yes > /tmp/in-the-sandbox")[0] == 0
+    cases(d)
+    for name, fn in (("the agent starts at /workspace with one temp folder and no new privileges", the_agent_itself),
+                     ("no trace is left on this machine", nothing_is_left),
+                     ("pai host runs here, and what it starts", host_stays_on_the_host),
+                     ("an agent that begins as a script", a_launcher_in_shell),
+                     ("git's credential helpers run here, a workspace's don't", credentials_stay_on_the_host),
+                     ("an agent's own sandbox is named", an_agents_own_sandbox),
+                     ("--dry-run", dry_run), ("what can't be run is said", refusals)):
+        case(name, fn, d)
+
+
+try:
+    main()
+except Exception as e:
+    not_ok("agents-run", repr(e))
+    raise
+finally:
+    code = hold_world.finish()
+sys.exit(code)
