@@ -74,16 +74,22 @@ static void item_free(struct pai_fs *fs, struct item *it)
 static void deliver_inode(struct pai_fs *fs, struct item *it)
 {
 	bool pages = it->kind == ITEM_PAGES;
+	uint64_t began;
 
 	pthread_mutex_lock(&fs->lock);
 	it->node->flags &= ~(pages ? FS_NODE_QUEUED_PAGES : FS_NODE_QUEUED_ATTR);
+	began = atomic_load(&fs->sequence);
 	pthread_mutex_unlock(&fs->lock);
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, it->node->nodeid, pages ? 0 : -1, 0);
 	atomic_fetch_add_explicit(&fs->notified[it->kind], 1, memory_order_relaxed);
 	if (pages) {
 		pthread_mutex_lock(&fs->lock);
 		it->node->stale_pages--;
-		it->node->flags &= ~FS_NODE_TOLD;
+		/* The kernel forgets attributes first and pages last, which may mean to write them
+		 * back: what it was told meanwhile it believes. */
+		if (it->node->told_at < began) {
+			it->node->flags &= ~FS_NODE_TOLD;
+		}
 		pthread_mutex_unlock(&fs->lock);
 	}
 }
