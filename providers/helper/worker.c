@@ -240,10 +240,13 @@ static void end_if_nobody_comes(struct worker *w)
 static void on_tick(void *arg)
 {
 	struct worker *w = arg;
-	struct stat st;
+	struct statx st;
 
 	pai_loop_timer_set(w->tick, pai_deadline_in(TICK_MS));
-	if (fstat(w->config.root_fd, &st) == 0 && st.st_nlink == 0) {
+	/* As far as it is known here: another machine, which may have gone, is not asked. */
+	if (statx(w->config.root_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK, &st) ==
+		0 &&
+	    st.stx_nlink == 0) {
 		pai_loop_stop(w->loop);
 		return;
 	}

@@ -337,7 +337,7 @@ static int answer_hello(struct stream *s, struct pai_view payload)
 {
 	const struct pai_ws_serve *c = &s->config;
 	struct pai_ws_ready ready = {.version = PAI_WS_VERSION};
-	struct pai_ws_config config = {.pool = c->pool};
+	struct pai_ws_config config = {.pool = c->pool, .is_shared = s->fd < 0};
 	struct pai_err why = PAI_ERR_INIT;
 	struct pai_ws_hello hello;
 	int r = pai_ws_get_hello(payload, &hello);

@@ -28,8 +28,8 @@ int pai_ws_serve_run(const struct pai_ws_serve *s, struct pai_err *err) PAI_WARN
 
 /*
  * The same for a channel of a link, as a user of it: the loop's thread is what runs requests, and
- * what may block in them blocks the link. `ended`, on a thread of its own, is the last of it, with
- * what pai_ws_serve_run() would have answered.
+ * what blocks in them blocks the link (pai_ws_config.is_shared). `ended`, on a thread of its own,
+ * is the last of it, with what pai_ws_serve_run() would have answered.
  */
 int pai_ws_serve_channel(const struct pai_ws_serve *s,
     void (*ended)(void *arg, const struct pai_err *why), struct pai_link_opened *ret,

@@ -29,6 +29,7 @@
 struct handler {
 	pai_posix_fn fn;
 	bool blocks; /* always on the pool */
+	bool waits;  /* never: what waits can be cancelled from the moment it was submitted */
 	bool always; /* gives something back: runs and succeeds even when the sandbox is gone */
 	bool grows;  /* takes space: refused below the floor */
 };
@@ -63,10 +64,10 @@ static const struct handler handlers[PAI_WS_OP_COUNT] = {
     [PAI_WS_SETXATTR] = {.fn = pai_posix_setxattr, .grows = true},
     [PAI_WS_LISTXATTR] = {.fn = pai_posix_listxattr},
     [PAI_WS_REMOVEXATTR] = {.fn = pai_posix_removexattr},
-    [PAI_WS_GETLK] = {.fn = pai_posix_getlk},
-    [PAI_WS_SETLK] = {.fn = pai_posix_setlk},
-    [PAI_WS_FLOCK] = {.fn = pai_posix_flock},
-    [PAI_WS_UNLOCK_OWNER] = {.fn = pai_posix_unlock_owner, .always = true},
+    [PAI_WS_GETLK] = {.fn = pai_posix_getlk, .waits = true},
+    [PAI_WS_SETLK] = {.fn = pai_posix_setlk, .waits = true},
+    [PAI_WS_FLOCK] = {.fn = pai_posix_flock, .waits = true},
+    [PAI_WS_UNLOCK_OWNER] = {.fn = pai_posix_unlock_owner, .always = true, .waits = true},
     [PAI_WS_WATCH] = {.fn = pai_posix_watch},
     [PAI_WS_UNWATCH] = {.fn = pai_posix_unwatch, .always = true},
     [PAI_WS_BARRIER] = {.fn = pai_posix_barrier},
@@ -114,7 +115,9 @@ static void run_on_pool(void *arg)
 	struct pai_posix *ws = req->server_private;
 	int error = handlers[req->op].fn(ws, req);
 
-	pai_posix_finish(ws, req, error);
+	if (error != PAI_POSIX_PENDING) {
+		pai_posix_finish(ws, req, error);
+	}
 }
 
 /* Without a pool, or with a full one, it blocks here: late is better than never. */
@@ -143,6 +146,7 @@ static void posix_submit(struct pai_ws *base, struct pai_ws_req *req)
 {
 	struct pai_posix *ws = posix_of(base);
 	const struct handler *h = &handlers[req->op];
+	bool blocks = h->blocks || (ws->config.is_shared && ws->may_stall && !h->waits);
 	int error = h->fn ? 0 : EOPNOTSUPP;
 
 	if (error == 0 && !h->always && __atomic_load_n(&base->gone, __ATOMIC_ACQUIRE)) {
@@ -151,10 +155,10 @@ static void posix_submit(struct pai_ws *base, struct pai_ws_req *req)
 	if (error == 0 && h->grows && ws->reserve_bytes && is_below_floor(ws, req)) {
 		error = ENOSPC;
 	}
-	if (error == 0 && !h->blocks) {
+	if (error == 0 && !blocks) {
 		error = h->fn(ws, req);
 	}
-	if (error == PAI_POSIX_BLOCKS || (error == 0 && h->blocks)) {
+	if (error == PAI_POSIX_BLOCKS || (error == 0 && blocks)) {
 		run_waiting(ws, req);
 	} else if (error != PAI_POSIX_PENDING) {
 		pai_posix_finish(ws, req, error);
@@ -263,6 +267,7 @@ static int open_parts(struct pai_posix *ws, struct pai_err *err)
 	ws->root_dev = makedev(stx.stx_dev_major, stx.stx_dev_minor);
 	ws->root_id = pai_posix_identity(ws, &stx);
 	ws->is_truthful = is_truthful(ws->root_fd);
+	ws->may_stall = !ws->is_truthful;
 	ws->lock_owners = pai_lock_owners_new();
 	if (!ws->lock_owners) {
 		return pai_err_no_memory(err);

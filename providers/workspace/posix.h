@@ -27,6 +27,7 @@ struct pai_posix {
 	uid_t maker_uid;        /* whom root stands for when it makes something; 0: itself */
 	gid_t maker_gid;
 	bool is_truthful;    /* a file system whose watches tell of every change */
+	bool may_stall;      /* whatever is asked of it may wait for somebody else */
 	uint32_t attr_flags; /* of every answer: UNWATCHED or nothing */
 	gid_t *own_groups;   /* put back after a caller's */
 	int own_group_count;

@@ -82,7 +82,10 @@ struct pai_ws_config {
 	void *push_arg;
 	struct pai_pool *pool; /* for what may block; borrowed, outlives the server */
 	bool raw_ids;          /* requests carry the caller's ids, honoured when we are root */
-	uint64_t call_ms;      /* of portable: for one call of the contract; 0: 30 s */
+	/* Of posix: who submits has others to serve. On a file system that may wait for another
+	 * machine or program (NFS, FUSE) everything but locks goes to the pool then. */
+	bool is_shared;
+	uint64_t call_ms; /* of portable: for one call of the contract; 0: 30 s */
 	/* Of portable: it is gone, and its last job with it, from the thread of either. */
 	void (*freed)(void *arg);
 	void *freed_arg;

@@ -2,7 +2,7 @@
  * A link to a real worker: relays are processes whose stdio is a socket (or pipes), the sandbox is
  * the local provider's, commands run through an exec channel. Prints one line a test.
  *
- *   integration-link_worker HELPER
+ *   integration-link_worker HELPER [DIR PID]    DIR is served by the process PID
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,11 +25,13 @@
 #include "providers/base/pool.h"
 #include "providers/helper/exec_line.h"
 #include "providers/helper/link.h"
+#include "providers/helper/ws_line.h"
 #include "providers/provider.h"
 
 #define STREAM_BYTES (100u << 20)
 #define STREAM "seq 1 20000000 | head -c 104857600"
 #define WITHIN_MS 30000
+#define SILENCE_MS 3000
 #define KILLS 5
 
 struct world {
@@ -184,7 +186,7 @@ static void connect_link(struct world *w)
 	    .arg = w,
 	    .pool = w->pool,
 	    .client = w->client,
-	    .silence_ms = 3000,
+	    .silence_ms = SILENCE_MS,
 	    .grace_ms = 10000,
 	    .freed = on_freed,
 	};
@@ -479,6 +481,69 @@ static void make_sandbox(struct world *w)
 	}
 }
 
+/* --- files that nobody serves --- */
+
+struct asked {
+	struct pai_ws_req req; /* first */
+	sem_t done;
+};
+
+static void on_done(struct pai_ws_req *req)
+{
+	(void)sem_post(&((struct asked *)req)->done);
+}
+
+static bool comes(struct asked *a, int within_s)
+{
+	struct timespec until;
+
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += within_s;
+	return sem_timedwait(&a->done, &until) == 0;
+}
+
+static int open_files(void *arg, const struct pai_call *call, int *ret_fd, struct pai_err *err)
+{
+	struct world *w = arg;
+
+	return pai_link_channel(
+	    w->link, PAI_CHANNEL_FILES, pai_sandbox_id(w->sandbox), call, ret_fd, err);
+}
+
+/* The root is on a FUSE file system, whose program is stopped for twice what a link may be silent:
+ * a worker that waited for it on its loop would be given up. */
+static void stalled_files(struct world *w, pid_t fuse)
+{
+	const struct pai_ws_line_config line = {.open = open_files, .arg = w};
+	const struct pai_ws_config config = {.pool = w->pool};
+	const struct pai_call call = within();
+	struct asked a = {
+	    .req = {.op = PAI_WS_LOOKUP, .at = {.path = ""}, .name = "none", .done = on_done}};
+	struct pai_link_status before, after;
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_ws *ws = NULL;
+	bool came;
+
+	connect_link(w);
+	if (pai_ws_line_new(&line, &config, &call, &ws, &err) < 0) {
+		die("files", &err);
+	}
+	(void)sem_init(&a.done, 0, 0);
+	pai_link_status(w->link, &before);
+	(void)kill(fuse, SIGSTOP);
+	pai_ws_submit(ws, &a.req);
+	came = comes(&a, 2 * SILENCE_MS / 1000);
+	pai_link_status(w->link, &after);
+	(void)kill(fuse, SIGCONT);
+	tell(!came, "files of a file system that hangs are waited for", "they came");
+	tell(after.attached && after.attaches == before.attaches,
+	    "their worker answers all the while", "its transport was given up");
+	tell((came || comes(&a, WITHIN_MS / 1000)) && a.req.error == ENOENT,
+	    "they come when it goes on", "they do not");
+	pai_ws_unref(ws);
+	close_link(w);
+}
+
 static void remove_root(struct world *w)
 {
 	char command[300];
@@ -497,36 +562,49 @@ static void remove_root(struct world *w)
 	close_link(w);
 }
 
+/* Over streams of each kind. */
+static void live(struct world *w)
+{
+	connect_link(w);
+	run_echo(w, "a command through a socket");
+	run_stream(w, "100 MiB of output are exact while relays are killed");
+	kill_worker(w);
+	end_worker(w);
+	refused(w);
+	another_build(w);
+	w->pipes = true;
+	connect_link(w);
+	run_echo(w, "a command through pipes");
+	close_link(w);
+	w->pipes = false;
+	w->terminal = true;
+	connect_link(w);
+	run_echo(w, "a command through a terminal, which is copied");
+	run_stream(w, "100 MiB of output are exact through a terminal while relays are killed");
+	close_link(w);
+	w->terminal = false;
+}
+
 int main(int argc, char **argv)
 {
 	static struct world w = {.client = "test"};
 	const char *tmp = getenv("PAI_TMP");
 
-	if (argc != 2) {
+	if (argc != 2 && argc != 4) {
 		return 2;
 	}
 	w.helper = argv[1];
-	(void)snprintf(w.root, sizeof(w.root), "%.140s/root", tmp ? tmp : "/tmp/pai-link-worker");
+	(void)snprintf(w.root, sizeof(w.root), "%.140s/root",
+	    argc == 4 ? argv[2]
+	    : tmp     ? tmp
+		      : "/tmp/pai-link-worker");
 	w.pool = pai_pool_new("test", 4, 64);
 	make_sandbox(&w);
-	connect_link(&w);
-	run_echo(&w, "a command through a socket");
-	run_stream(&w, "100 MiB of output are exact while relays are killed");
-	kill_worker(&w);
-	end_worker(&w);
-	refused(&w);
-	another_build(&w);
-	w.pipes = true;
-	connect_link(&w);
-	run_echo(&w, "a command through pipes");
-	close_link(&w);
-	w.pipes = false;
-	w.terminal = true;
-	connect_link(&w);
-	run_echo(&w, "a command through a terminal, which is copied");
-	run_stream(&w, "100 MiB of output are exact through a terminal while relays are killed");
-	close_link(&w);
-	w.terminal = false;
+	if (argc == 4) {
+		stalled_files(&w, (pid_t)strtol(argv[3], NULL, 10));
+	} else {
+		live(&w);
+	}
 	remove_root(&w);
 	pai_sandbox_free(w.sandbox);
 	pai_provider_free(w.provider);
