@@ -37,6 +37,8 @@ for set in "$@"; do
 		wanted="$wanted $test"
 		PATH=$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin command -v cargo >/dev/null ||
 			wanted="$wanted $(cargo_package)"
+		command -v npm >/dev/null || wanted="$wanted npm"
+		python3 -m pip --version >/dev/null 2>&1 || wanted="$wanted python3-pip"
 		;;
 	helpers) wanted="$wanted $helpers" ;;
 	coverage) wanted="$wanted $coverage" ;;

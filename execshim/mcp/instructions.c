@@ -62,7 +62,8 @@ static int add_place(struct pai_buf *text, const struct pai_mcp_options *o)
 		    "workspace "
 		    "of one sandbox, and the path or cwd of a call says which. Give bash, grep and "
 		    "glob one in every call. Within a sandbox that directory is /workspace: so say "
-		    "the commands that run there.",
+		    "the commands that run there. What lies elsewhere in a sandbox, as in /tmp, "
+		    "commands can reach.",
 		    o->mount);
 	}
 	return pai_buf_printf(text,

@@ -127,6 +127,7 @@ static struct pai_json *parsed(const char *text)
 void pai_mcp_tell_progress(struct pai_mcp *m, struct pai_mcp_call *c)
 {
 	pai_auto_json struct pai_json *params = NULL;
+	const char *reason = pai_json_str(c->input, "reason");
 	uint64_t now = pai_clock_ms();
 	int64_t elapsed = (int64_t)(now - c->begun_ms);
 	int r;
@@ -140,7 +141,7 @@ void pai_mcp_tell_progress(struct pai_mcp *m, struct pai_mcp_call *c)
 	params = pai_json_object();
 	r = pai_json_set(params, "progressToken", parsed(c->progress_token));
 	r = r ? r : pai_json_set_num(params, "progress", c->progress);
-	r = r ? r : pai_json_set_str(params, "message", pai_json_str(c->input, "reason"));
+	r = r || !reason ? r : pai_json_set_str(params, "message", reason);
 	notify(m, "notifications/progress", r < 0 ? NULL : PAI_TAKE(params));
 }
 

@@ -278,6 +278,10 @@ def progress(s):
         if len(s.notes("notifications/progress")) != len(told):
             return "progress behind the answer"
     s.aside.clear()
+    s.answer(s.begin("tools/call", {"name": "bash", "arguments": {}, "_meta": {"progressToken": 1}}))
+    if any("message" in p for p in s.notes("notifications/progress")):
+        return f"without a reason: {s.aside}"
+    s.aside.clear()
     s.call("bash", command="echo a; sleep 0.3")
     s.call("bash", command="echo a; sleep 0.3", token=1.5)
     s.call("bash", command="echo a; sleep 0.3", token={"x": 1})
@@ -587,10 +591,13 @@ def by_directory():
     got = [inside.value("bash", command="pwd")["stdout"], inside.value("glob", pattern="*")["paths"],
            inside.value("read", path=f"{top}/a/sub/here.txt")["content"],
            inside.value("read", path="/workspace/sub/here.txt")["content"]]
-    busy = subprocess.run(["umount", top], capture_output=True).returncode  # nobody stands in it
+    stands = Server(revision="2025-11-25", cwd=f"{top}/a/sub")
+    got.append(stands.value("bash", command="pwd; ls")["stdout"])
+    stands.close()
+    busy = subprocess.run(["fusermount3", "-u", top], capture_output=True).returncode  # nobody stands in it
     inside.close()
     d.stop()
-    if got != ["/workspace/sub\n", ["/workspace/sub/here.txt"], "1: a", "1: a"]:
+    if got != ["/workspace/sub\n", ["/workspace/sub/here.txt"], "1: a", "1: a", "/workspace\nsub\n"]:
         return f"{got}"
     return "the mount is busy" if busy else None if top in instructions else instructions
 
@@ -626,4 +633,4 @@ if os.path.exists("/dev/fuse"):
     case("by-directory", by_directory)
 else:
     skip("by-directory", "no /dev/fuse here")
-sys.exit(world.failed)
+sys.exit(world.finish())
