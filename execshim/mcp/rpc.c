@@ -67,6 +67,25 @@ static const char *skip(const char *at, const char *blanks)
 	return at + strspn(at, blanks);
 }
 
+static bool is_plain_text(const char *at, size_t len)
+{
+	for (size_t i = 1; i < len; i++) {
+		if (at[i] < ' ' || at[i] > '~' || at[i] == '\\' ||
+		    (at[i] == '"') != (i == len - 1)) {
+			return false;
+		}
+	}
+	return len >= 2;
+}
+
+static bool is_whole_number(const char *at, size_t len)
+{
+	size_t sign = *at == '-';
+
+	return len > sign && len <= 16 && strspn(at + sign, "0123456789") == len - sign &&
+	       (at[sign] != '0' || len == sign + 1);
+}
+
 /* A member of the outermost object has ended: is it the id? */
 static void settle(struct pai_rpc_scan *s)
 {
@@ -83,17 +102,8 @@ static void settle(struct pai_rpc_scan *s)
 	while (len > 0 && strchr(BLANKS, at[len - 1])) {
 		len--;
 	}
-	if (*at == '"') {
-		for (size_t i = 0; i < len; i++) {
-			if (at[i] < ' ' || at[i] > '~' || at[i] == '\\') {
-				return;
-			}
-		}
-	} else if (strspn(at + (*at == '-'), "0123456789") + (*at == '-') < len || len > 16 ||
-		   len == (size_t)(*at == '-')) {
-		return;
-	}
-	if (len < sizeof(s->id)) {
+	if ((*at == '"' ? is_plain_text(at, len) : is_whole_number(at, len)) &&
+	    len < sizeof(s->id)) {
 		memcpy(s->id, at, len);
 		s->id[len] = '\0';
 	}

@@ -4,7 +4,6 @@
  */
 #include <assert.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "execshim/mcp/rpc.h"
