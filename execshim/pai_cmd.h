@@ -95,6 +95,9 @@ int pai_cmd_mcp(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_cmd_run(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_cmd_host(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
+/* pai_shell_init.c */
+int pai_cmd_shell_init(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+
 /* pai_doctor.c */
 int pai_cmd_doctor(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 

@@ -761,6 +761,16 @@ const struct pai_cmd pai_cmd_table[] = {
 	"what `pai host` runs. --dry-run shows what would be masked, passed and refused.\n"
 	"example: pai run -s thread-42 -- claude\n",
 	PAI_TAKES_SESSION | PAI_TAKES_PROGRAM, SIZE_MAX, pai_cmd_run},
+    {"shell-init", "", "links by which git, make, ... run in the sandbox that you stand in",
+	"Prints what puts them on PATH. In a session's directory a link is the program of its name "
+	"in\n"
+	"the sandbox; elsewhere, and where an option or variable names a place outside (-C, "
+	"--git-dir,\n"
+	"GIT_DIR, --prefix, ...), the next one on PATH. ~/.config/paifs/links lists other names, "
+	"one a\n"
+	"line.\n"
+	"example: eval \"$(pai shell-init)\"\n",
+	0, 0, pai_cmd_shell_init},
     {"host", "[--] [CMD [ARG...]]", "run a command on this machine, inside of pai run",
 	"CMD and all that it starts have this machine's shells. Without CMD: your shell.\n"
 	"example: pai host -- make deploy\n",

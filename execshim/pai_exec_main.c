@@ -11,6 +11,7 @@
 #include "execshim/exec_options.h"
 #include "execshim/exec_report.h"
 #include "execshim/exec_run.h"
+#include "execshim/link.h"
 #include "execshim/shell.h"
 #include "providers/base/log.h"
 #include "providers/base/version.h"
@@ -68,6 +69,18 @@ static void die_of(int signo)
 	(void)raise(signo);
 }
 
+/* As a link of `pai shell-init`. */
+static void run_as_link(const char *name, int argc, char **argv, struct pai_exec_options *o,
+    struct pai_exec_result *result)
+{
+	if (pai_link_options(name, argc, argv, o, &result->err) == 0) {
+		(void)signal(SIGPIPE, SIG_IGN);
+		run(o, result);
+	} else if (result->err.code == PAI_E_NOT_FOUND) {
+		result->code = 127;
+	}
+}
+
 /* Whether there is anything to report. */
 static bool run_as_exec(int argc, char **argv, struct pai_exec_options *o,
     struct pai_exec_result *result, int *ret_code)
@@ -96,6 +109,7 @@ int main(int argc, char **argv)
 	char exe[PATH_MAX];
 	bool is_shell = pai_shell_called_as(argc > 0 ? argv[0] : NULL, exe, &called);
 	void (*old_pipe)(int);
+	bool is_link;
 	int code = 0;
 
 	if (called.exe && !called.is_shell && argc > 1 && pai_shell_is_name(argv[1])) {
@@ -106,10 +120,15 @@ int main(int argc, char **argv)
 	if (is_shell) {
 		pai_shell_go_home(&called, argv);
 	}
-	old_pipe = signal(SIGPIPE, SIG_IGN);
+	is_link =
+	    !is_shell && !called.exe && called.name[0] && strcmp(called.name, "pai-exec") != 0;
+	/* The next program on PATH gets what we were given. */
+	old_pipe = is_link ? SIG_DFL : signal(SIGPIPE, SIG_IGN);
 	pai_log_init("pai-exec");
 	if (is_shell) {
 		pai_shell_run(&called, argc, argv, &result);
+	} else if (is_link) {
+		run_as_link(called.name, argc, argv, &o, &result);
 	} else if (!run_as_exec(argc, argv, &o, &result, &code)) {
 		pai_exec_options_fini(&o);
 		return code;

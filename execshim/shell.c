@@ -127,7 +127,7 @@ static int set_argv(struct call *c, int argc, char **argv, struct pai_err *err)
 }
 
 /* A job in the background must not touch the terminal: it would be stopped. */
-static bool has_terminal(void)
+bool pai_shell_has_terminal(void)
 {
 	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) &&
 	       tcgetpgrp(STDIN_FILENO) == getpgrp();
@@ -156,7 +156,7 @@ static int set_options(struct call *c, int argc, char **argv, struct pai_err *er
 {
 	int r;
 
-	c->o = (struct pai_exec_options){.status_fd = -1, .tty = has_terminal()};
+	c->o = (struct pai_exec_options){.status_fd = -1, .tty = pai_shell_has_terminal()};
 	c->o.lingers = !c->o.tty;
 	if (c->in_run) {
 		c->o.target.key = c->place.key;

@@ -24,6 +24,9 @@ struct pai_shell_called {
  * /bin/bash), or by argv[0] (a link). `exe_room` holds PATH_MAX bytes. */
 bool pai_shell_called_as(const char *argv0, char *exe_room, struct pai_shell_called *ret);
 
+/* stdin and stdout are a terminal that is ours to use: -t is implied. */
+bool pai_shell_has_terminal(void);
+
 /* Becomes the file that a mask hides, where this call is for that one; else returns. */
 void pai_shell_go_home(const struct pai_shell_called *called, char **argv);
 /* As pai_shim_run(), whatever fails. */
