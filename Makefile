@@ -49,7 +49,7 @@ DIRS.session := providers/session
 DIRS.ledger := ledger
 DIRS.conformance := providers/conformance
 DIRS.fusefs := fusefs
-DIRS.execshim := execshim execshim/tools execshim/mcp
+DIRS.execshim := execshim execshim/tools execshim/mcp execshim/lib
 
 objs = $(patsubst %.c,$(BUILD)/%.o,$(1))
 is_main = $(filter %/main.c %_main.c,$(1))
@@ -179,6 +179,31 @@ build/helper/replay-%-$(1): build/helper/$(1)/tests/fuzz/fuzz_%.o build/helper/$
 endef
 $(foreach a,$(HELPER_ARCHES),$(eval $(call helper_rule,$(a))))
 
+# libpai, for programs that are not ours: its own objects, position-independent, of which nothing
+# but libpai.h's names is seen outside.
+LIBPAI_SOURCES := $(wildcard execshim/lib/*.c) $(addprefix execshim/,box.c caller.c client.c \
+	exec_frames.c exec_run.c locate.c sink.c start.c target.c tty.c) \
+	$(call layer_sources,wire) $(call layer_sources,base)
+LIBPAI_OBJS := $(LIBPAI_SOURCES:%.c=$(BUILD)/pic/%.o)
+LIBPAI_SO := libpai.so.$(firstword $(subst ., ,$(VERSION)))
+LIBPAI_LIBS := -lcjson -lmd -pthread
+LIBPAI := $(BUILD)/libpai.a $(BUILD)/$(LIBPAI_SO)
+
+$(BUILD)/pic/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fPIE,$(ALL_CFLAGS)) -fPIC -fvisibility=hidden -c -o $@ $<
+$(BUILD)/libpai.a: $(LIBPAI_OBJS)
+	$(call say,AR)
+	@rm -f $@
+	$(Q)$(CC) -r -nostdlib -o $(BUILD)/pic/libpai.o $^
+	$(Q)objcopy --localize-hidden $(BUILD)/pic/libpai.o
+	$(Q)$(AR) rcsD $@ $(BUILD)/pic/libpai.o
+$(BUILD)/$(LIBPAI_SO): $(LIBPAI_OBJS)
+	$(call say,LD)
+	$(Q)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,$(LIBPAI_SO),-z,defs -o $@ $^ \
+		$(LIBPAI_LIBS)
+
 # $(1) area
 define unit_rule
 $(BUILD)/tests/unit-$(1): $(call objs,$(wildcard tests/unit/$(1)/*.c) tests/unit/lsan.c) \
@@ -230,7 +255,7 @@ $(BUILD)/tests/%.so: tests/plugins/%.c Makefile
 # The codecs that the static helper speaks, replayed where it runs.
 HELPER_REPLAYS := $(foreach a,$(HELPER_ARCHES_HERE),$(foreach f,$(filter \
 	frame %_msg local_meta,$(filter-out control_msg,$(FUZZ_NAMES))),build/helper/replay-$(f)-$(a)))
-TEST_BINS := $(HELPER_REPLAYS) $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(FOLDER_BINS) $(PLUGINS)
+TEST_BINS := $(LIBPAI) $(HELPER_REPLAYS) $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(FOLDER_BINS) $(PLUGINS)
 tsan-bins: all $(filter $(BUILD)/tests/stress-% $(BUILD)/tests/tester-%,$(MAIN_BINS) $(FOLDER_BINS))
 fuzz-bins: $(FUZZ_BINS)
 build-tests: all $(TEST_BINS) ## build every test program too
@@ -291,7 +316,7 @@ $(BUILD)/libpaiprovider.a: $(call objs,$(foreach l,$(HOST_LAYERS),$(call layer_s
 	$(call say,AR)
 	$(Q)$(AR) rcsD $@ $^
 
-install: all $(BUILD)/libpaiprovider.a ## install to $(DESTDIR)$(PREFIX)
+install: all $(BUILD)/libpaiprovider.a $(LIBPAI) ## install to $(DESTDIR)$(PREFIX)
 	install -d $(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(DESTDIR)$(PREFIX)/sbin
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(BINDIR))
 	$(if $(HELPERS_HERE),install -d $(LIBEXECDIR))
@@ -299,8 +324,12 @@ install: all $(BUILD)/libpaiprovider.a ## install to $(DESTDIR)$(PREFIX)
 	ln -sf ../bin/paifs $(DESTDIR)$(PREFIX)/sbin/mount.fuse.paifs
 	install -m 644 $(BUILD)/libpaiprovider.a $(LIBDIR)
 	$(foreach h,$(PUBLIC_HEADERS),install -D -m 644 $(h) $(INCDIR)/$(h) &&) true
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' contrib/paifs-provider.pc.in \
-		> $(LIBDIR)/pkgconfig/paifs-provider.pc
+	install -m 644 execshim/lib/libpai.h $(INCDIR)/..
+	install -m 644 $(BUILD)/libpai.a $(LIBDIR)
+	install -m 755 $(BUILD)/$(LIBPAI_SO) $(LIBDIR)
+	ln -sf $(LIBPAI_SO) $(LIBDIR)/libpai.so
+	$(foreach pc,paifs-provider libpai,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
+		contrib/$(pc).pc.in > $(LIBDIR)/pkgconfig/$(pc).pc &&) true
 
 format: ## clang-format every source in place
 	git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -102,9 +102,17 @@ static int connect_to(const struct pai_box *b, const struct pai_target *t, struc
 	return r;
 }
 
+/* Nothing is sent that nobody wants any more. */
+static int check_cancel(const struct pai_box *b, struct pai_err *err)
+{
+	return pai_cancel_fired(b->cancel) ? pai_err_set(err, PAI_E_CANCELLED, "cancelled") : 0;
+}
+
 static int connected(struct pai_box *b, struct pai_err *err)
 {
-	return b->client ? 0 : connect_to(b, &b->target, &b->client, err);
+	int r = check_cancel(b, err);
+
+	return r < 0 || b->client ? r : connect_to(b, &b->target, &b->client, err);
 }
 
 /* What every request on the session says. */
@@ -453,6 +461,20 @@ int pai_box_reset(struct pai_box *b, struct pai_err *err)
 	return r;
 }
 
+int pai_box_scope(
+    struct pai_box *b, const char *scope, const struct pai_strmap *ids, struct pai_err *err)
+{
+	struct pai_client_exchange x = {.op = "scope"};
+	pai_auto_json struct pai_json *reply = NULL;
+	struct pai_json *f = fields(b);
+
+	if (pai_json_set_str(f, "scope", scope) < 0 || pai_json_set_map(f, "ids", ids) < 0) {
+		pai_json_free(f);
+		return pai_err_no_memory(err);
+	}
+	return ask(b, &x, f, &reply, err);
+}
+
 int pai_box_path(struct pai_box *b, const char *path, char **ret, struct pai_err *err)
 {
 	struct pai_client_exchange x = {.op = "resolve"};
@@ -541,7 +563,9 @@ int pai_box_run(struct pai_box *b, const struct pai_box_command *c, struct pai_b
 	struct pai_exec_options o = {
 	    .argv = (char **)(uintptr_t)c->argv,
 	    .quiet = true,
+	    .env = c->env ? *c->env : (struct pai_strmap)PAI_STRMAP_INIT,
 	    .timeout_ms = c->timeout_ms,
+	    .max_output_bytes = c->max_output_bytes,
 	    .status_fd = -1,
 	    .on_output = c->on_output,
 	    .output_arg = c->arg,
@@ -565,7 +589,8 @@ int pai_box_run(struct pai_box *b, const struct pai_box_command *c, struct pai_b
 		}
 	}
 	o.known = b->known[0] ? b->known : NULL;
-	r = connect_to(b, &t, &client, err);
+	r = check_cancel(b, err);
+	r = r < 0 ? r : connect_to(b, &t, &client, err);
 	if (r < 0) {
 		return r;
 	}

@@ -40,8 +40,10 @@ void pai_box_begin(struct pai_box *b);
 
 struct pai_box_command {
 	char *const *argv;
-	const char *cwd; /* a sandbox path */
-	uint64_t timeout_ms;
+	const char *cwd;              /* a sandbox path */
+	const struct pai_strmap *env; /* NULL: none */
+	uint64_t timeout_ms;          /* 0: none; as the next */
+	uint64_t max_output_bytes;
 	const char *input; /* its stdin; NULL: none */
 	size_t input_len;
 	/* May not be NULL. Stream 0: the command is run again, in a new environment; what came so
@@ -106,6 +108,10 @@ int pai_box_reset(struct pai_box *b, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* After a fork: this process connects anew when it next asks. */
 void pai_box_disconnect(struct pai_box *b);
+
+/* What the session's key was derived from, for the ledger (providers/base/scope.h). */
+int pai_box_scope(struct pai_box *b, const char *scope, const struct pai_strmap *ids,
+    struct pai_err *err) PAI_WARN_UNUSED;
 
 /* A path inside the daemon's mount to the sandbox path of the same file, any other as it is. INPUT:
  * in the mount, but of another session. */

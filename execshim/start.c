@@ -1,10 +1,12 @@
 /*
- * The program is the one that lies beside this one, by /proc/self/exe: a PATH taken from a
- * workspace's .envrc must not choose who gets the user's credentials.
+ * The program is the one that lies beside this one, by /proc/self/exe, or that was installed with
+ * the library that this is: a PATH taken from a workspace's .envrc must not choose who gets the
+ * user's credentials.
  */
 #include "execshim/start.h"
 
 #include <ctype.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -28,6 +30,34 @@
 #define CONFIG_MAX (1u << 20)
 #define KEPT_ENV_MAX 64
 
+/* In the library's directory, or in bin beside it. */
+static int program_of_library(const char *program, char **ret, struct pai_err *err)
+{
+	static const char *const folders[] = {"", "../bin/"};
+	Dl_info info;
+	const char *slash;
+
+	if (!dladdr((const void *)&pai_daemon_is_configured, &info) || info.dli_fname[0] != '/') {
+		return 0;
+	}
+	slash = strrchr(info.dli_fname, '/');
+	for (size_t i = 0; i < PAI_COUNT(folders); i++) {
+		pai_auto_free char *path = NULL;
+
+		if (asprintf(&path, "%.*s/%s%s", (int)(slash - info.dli_fname), info.dli_fname,
+			folders[i], program) < 0) {
+			path = NULL;
+			return pai_err_no_memory(err);
+		}
+		if (access(path, X_OK) == 0) {
+			free(*ret);
+			*ret = PAI_TAKE(path);
+			return 0;
+		}
+	}
+	return 0;
+}
+
 int pai_program_beside(const char *program, char **ret, struct pai_err *err)
 {
 	char self[PATH_MAX];
@@ -47,7 +77,7 @@ int pai_program_beside(const char *program, char **ret, struct pai_err *err)
 		*ret = NULL;
 		return pai_err_no_memory(err);
 	}
-	return 0;
+	return access(*ret, X_OK) == 0 ? 0 : program_of_library(program, ret, err);
 }
 
 /* A line "provider = x". */

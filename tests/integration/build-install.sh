@@ -19,7 +19,8 @@ if ! make -s install DESTDIR="$root" PREFIX=/usr >"$PAI_TMP/log" 2>&1; then
 	exit 1
 fi
 for file in bin/paifs bin/pai-exec bin/pai sbin/mount.fuse.paifs lib/libpaiprovider.a \
-	lib/pkgconfig/paifs-provider.pc include/paifs/providers/provider_ops.h; do
+	lib/pkgconfig/paifs-provider.pc include/paifs/providers/provider_ops.h \
+	lib/libpai.a lib/libpai.so lib/pkgconfig/libpai.pc include/libpai.h; do
 	test -r "$root/usr/$file"
 	verdict "installs $file" $? "not there"
 done
@@ -75,4 +76,15 @@ gcc -std=gnu17 -Wall -Wextra -Werror -o "$PAI_TMP/use" "$PAI_TMP/use.c" \
 	$(pkg-config --cflags --libs paifs-provider) >"$PAI_TMP/log" 2>&1 &&
 	got=$("$PAI_TMP/use" 2>&1) && echo "$got" >>"$PAI_TMP/log" && [ "$got" = "0 hello" ]
 verdict "a C program runs a command in a sandbox, without the daemon" $? "$(tail -3 "$PAI_TMP/log" | tr '\n' ' ')"
+
+# The README's program, by libpai.
+# shellcheck disable=SC2016
+sed -n '/^```c$/,/^```$/p' README.md | sed '1d;$d' | sed 's/"make"/"echo made"/; s|, .cwd = "/workspace/proj"||' >"$PAI_TMP/lib.c"
+# shellcheck disable=SC2046
+gcc -std=c99 -Wall -Wextra -Werror -o "$PAI_TMP/lib" "$PAI_TMP/lib.c" $(pkg-config --cflags --libs libpai) \
+	>"$PAI_TMP/log" 2>&1 &&
+	got=$(cd / && LD_LIBRARY_PATH=$root/usr/lib timeout 60 "$PAI_TMP/lib" 2>&1) && echo "$got" >>"$PAI_TMP/log" &&
+	[ "$got" = "$(printf '0\nmade')" ]
+verdict "the README's program by libpai, with a daemon that it starts" $? "$(tail -3 "$PAI_TMP/log" | tr '\n' ' ')"
+(cd / && timeout 20 "$root/usr/bin/pai" umount >/dev/null 2>&1)
 exit $status

@@ -1,0 +1,24 @@
+/* lib_private: what the files of libpai share. */
+#ifndef PAI_EXECSHIM_LIB_PRIVATE_H
+#define PAI_EXECSHIM_LIB_PRIVATE_H
+
+#include "execshim/box.h"
+#include "execshim/lib/libpai.h"
+#include "providers/base/scope.h"
+
+struct libpai_sandbox {
+	struct pai_box *box;
+	struct pai_cancel *never; /* while no other was set: makes the box leave signals alone */
+	enum pai_scope scope;
+	struct pai_strmap ids; /* empty: the ledger needs not be told */
+	bool is_told;
+	struct pai_err failed; /* what a call of it last failed of, in a use */
+};
+
+/* Fills *ret (NULL: nothing); returns -err->errnum. */
+int pai_lib_fail(const struct pai_err *err, struct libpai_error *ret);
+/* Takes *take_target. */
+int pai_lib_sandbox_new(struct pai_target *take_target, struct libpai_sandbox **ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
+
+#endif
