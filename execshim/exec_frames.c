@@ -81,7 +81,9 @@ static void take_exit(struct pai_exec_state *r)
 	case PAI_EXIT_SIGNAL:
 		res->code = (128 + r->exit.value) & 0xff;
 		/* A shell leaves its loop only for a child that died of ^C; $? is the same. */
-		res->die_of = r->exit.value == SIGINT && r->said_int ? SIGINT : res->die_of;
+		res->die_of = r->o->dies_alike || (r->exit.value == SIGINT && r->said_int)
+				  ? r->exit.value
+				  : res->die_of;
 		break;
 	case PAI_EXIT_TIMEOUT:
 		res->code = 124;

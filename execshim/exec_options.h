@@ -27,6 +27,8 @@ struct pai_exec_options {
 	/* As a shell's child: who stays behind and holds our output is served by a child of ours
 	 * when the command itself has ended. */
 	bool lingers;
+	/* As a shell's process: what a signal ended ends us by the same. */
+	bool dies_alike;
 	/* For callers that are no shell: the output goes here in place of the descriptors 1 and 2,
 	 * stdin is `input` (NULL: none), and a signal that would end us cancels the command, or
 	 * with `cancel` that alone does, and signals are left as they are. NULL: as a shell. Stream

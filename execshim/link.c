@@ -192,6 +192,7 @@ int pai_link_options(
 	}
 	ret->tty = pai_shell_has_terminal();
 	ret->lingers = !ret->tty;
+	ret->dies_alike = true;
 	return ret->tty && term && pai_strmap_set(&ret->env, "TERM", term) < 0
 		   ? pai_err_no_memory(err)
 		   : 0;

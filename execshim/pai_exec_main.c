@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "execshim/exec_options.h"
@@ -62,6 +63,7 @@ static void die_of(int signo)
 {
 	sigset_t set;
 
+	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* the core would be ours, not the command's */
 	(void)signal(signo, SIG_DFL);
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, signo);

@@ -158,6 +158,7 @@ static int set_options(struct call *c, int argc, char **argv, struct pai_err *er
 
 	c->o = (struct pai_exec_options){.status_fd = -1, .tty = pai_shell_has_terminal()};
 	c->o.lingers = !c->o.tty;
+	c->o.dies_alike = true;
 	if (c->in_run) {
 		c->o.target.key = c->place.key;
 		c->o.target.daemon = c->place.daemon;
