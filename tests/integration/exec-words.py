@@ -21,6 +21,8 @@ COMMANDS = {
     "probe": ([], ["-n", "nosuch"]),
     "create": (["k", "-o", "keepalive_ttl=1h"], ["k", "-o", "network=full"]),
     "use": (["k", "--", "echo", "{}"], ["k"]),
+    "run": (None, ["-s", "k", "--", "true"]),
+    "host": (["--", "echo", "{}"], ["--", "/nonexistent"]),
     "barrier": (["k"], ["nosuch"]),
     "trust": (["k"], ["nosuch"]),
     "log": (["k"], ["k", "--limit", "100000"]),
