@@ -78,6 +78,9 @@ static void deliver_inode(struct pai_fs *fs, struct item *it)
 
 	pthread_mutex_lock(&fs->lock);
 	it->node->flags &= ~(pages ? FS_NODE_QUEUED_PAGES : FS_NODE_QUEUED_ATTR);
+	if (pages) {
+		it->node->dropped_to = it->node->grown_to;
+	}
 	began = atomic_load(&fs->sequence);
 	pthread_mutex_unlock(&fs->lock);
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, it->node->nodeid, pages ? 0 : -1, 0);
@@ -112,10 +115,12 @@ static int64_t grown_size(struct pai_fs *fs, struct fs_node *n)
 	while (h && !h->readable) {
 		h = LIST_NEXT(h, at);
 	}
-	if (h && h->env && h->env->ws && n->grown_to > n->shown_size) {
+	/* What has grown since the pages were dropped may be read as zeros from one that was filled
+	 * meanwhile: it is told behind the dropping that waits. */
+	size = n->grown_to < n->dropped_to ? n->grown_to : n->dropped_to;
+	if (h && h->env && h->env->ws && size > n->shown_size) {
 		ws = pai_ws_ref(h->env->ws);
 		req.handle = h->ws_handle;
-		size = n->grown_to;
 	}
 	pthread_mutex_unlock(&fs->lock);
 	if (!ws) {
@@ -416,6 +421,7 @@ void fs_notify_inode_locked(struct fs_node *n, bool pages)
 	n->flags |= pages ? FS_NODE_QUEUED_PAGES : FS_NODE_QUEUED_ATTR;
 	if (pages) {
 		n->stale_pages++;
+		n->flags &= ~FS_NODE_QUEUED_GROWN; /* what goes ahead of this tells of less */
 	} else {
 		n->flags &= ~FS_NODE_TOLD;
 	}

@@ -165,6 +165,7 @@ struct fs_node {
 	uint64_t told_at;        /* fs->sequence when `attr` was told */
 	int64_t shown_size;      /* of an open file: no more than the kernel takes it to have */
 	int64_t grown_to;        /* its size by the last push */
+	int64_t dropped_to;      /* `grown_to` when the last dropping of its pages began */
 	uint64_t watched_at;     /* ... when the server had been asked to watch it */
 	uint64_t nlookup;
 	uint32_t nlink; /* by the newest word of the server, told or not */
