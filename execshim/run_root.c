@@ -215,8 +215,8 @@ static int show(const char *name, struct pai_err *err)
 static bool is_ours(const char *name)
 {
 	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-	       strcmp(name, PAI_WORKSPACE + 1) == 0 || strcmp(name, PAI_RUN_DIR + 1) == 0 ||
-	       strcmp(name, OLD + 1) == 0;
+	       strcmp(name, &PAI_WORKSPACE[1]) == 0 || strcmp(name, &PAI_RUN_DIR[1]) == 0 ||
+	       strcmp(name, &OLD[1]) == 0;
 }
 
 static int show_all(struct pai_err *err)

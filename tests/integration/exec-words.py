@@ -26,6 +26,7 @@ COMMANDS = {
     "barrier": (["k"], ["nosuch"]),
     "trust": (["k"], ["nosuch"]),
     "log": (["k"], ["k", "--limit", "100000"]),
+    "mcp": (None, ["--include", "nosuch"]),
     "port": (None, ["k", "80", "--listen", "203.0.113.1:80"]),
     "tool": (["read", "-s", "k", "--input", '{"reason":"r","path":"/workspace"}'], ["nosuch"]),
     "pause": (["k"], ["nosuch"]),
