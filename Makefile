@@ -293,7 +293,7 @@ coverage: test-deps ## line coverage of the unit tests
 	lcov --list build/coverage/lines.info
 bench: ## benchmarks, as ratios to peers in one run
 	contrib/deps.sh build bench
-	$(MAKE) all $(BUILD)/tests/bench-ops
+	$(MAKE) all $(BUILD)/tests/bench-ops $(BUILD)/tests/integration-ssh_stream
 	PAI_BUILD=$(BUILD) tests/bench/run $(BENCH)
 
 # A make of its own: what pkg-config says is read before a rule runs.
