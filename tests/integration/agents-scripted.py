@@ -20,8 +20,11 @@ PLAIN_PORT = [sys.executable, "-uc", "import time; print('127.0.0.1:{}'); time.s
 
 
 def transcript(argv, cwd):
-    r = subprocess.run(argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                       text=True, timeout=80)
+    try:
+        r = subprocess.run(argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                           text=True, timeout=80)
+    except subprocess.TimeoutExpired as e:
+        return (e.stdout or b"").decode(errors="replace").splitlines() + ["does not end"]
     return r.stdout.splitlines() + [f"exit {r.returncode}"]
 
 

@@ -71,7 +71,7 @@ def fails():
     if (code, out) != (0, b"third\n"):
         return f"{code} {out} {err}"
     r = d.pai("probe", "--json")
-    if r.returncode != 1 or json.loads(r.stdout)["error"]["reason"] != "auth":
+    if r.returncode != 1 or json.loads(r.stdout) != {"enabled": False, "error": "auth"}:
         return str(r)
     with open(f"{TMP}/faults") as f:
         lines = [json.loads(line) for line in f]

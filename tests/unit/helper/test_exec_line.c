@@ -170,8 +170,10 @@ Test(exec_line, who_stays_behind_is_heard_to_the_end_where_it_is_asked_for)
 	seen_wait_last(&s);
 	cr_assert_str_eq(s.out[0], "now\nlater\nlast\n");
 	cr_assert(s.exit.kind == PAI_EXIT_CODE && s.exit.value == 7 && !s.exit.cut);
-	/* Nobody stays behind: no LEFT. */
-	seen_sh(&s, line, PAI_START_LINGER, "sleep 1000 >/dev/null 2>&1 & echo now");
+	/* Nobody stays behind who could be heard, when the command ends: no LEFT. */
+	seen_sh(&s, line, PAI_START_LINGER,
+	    "d=$(mktemp -d); mkfifo $d/f; (exec >/dev/null 2>&1; echo >$d/f; exec sleep 1000) & "
+	    "read x <$d/f; rm -r $d; echo now");
 	seen_wait_last(&s);
 	cr_assert(s.last == EXITED && !s.has_left);
 }
