@@ -180,8 +180,8 @@ struct fs_node {
 	struct fs_negative
 	    *negatives; /* names of a directory that the kernel may believe to be missing */
 	uint16_t negative_count;
-	uint32_t changes;     /* raised when a directory is not as we know it, whoever changed it */
 	uint8_t looks;        /* for names of a directory elsewhere that are not at hand */
+	uint32_t changes;     /* raised when a directory is not as we know it, whoever changed it */
 	struct fs_near *near; /* its names, where they are at hand */
 	LIST_ENTRY(fs_node) opened;   /* env->opened */
 	LIST_ENTRY(fs_node) unproven; /* env->unproven */
