@@ -17,6 +17,9 @@ struct libpai_sandbox {
 
 /* Fills *ret (NULL: nothing); returns -err->errnum. */
 int pai_lib_fail(const struct pai_err *err, struct libpai_error *ret);
+/* A list of "NAME=VALUE" up to NULL, or NULL, into *ret; `what` names one in errors. */
+int pai_lib_take_pairs(const char *const *pairs, const char *what, struct pai_strmap *ret,
+    struct pai_err *err) PAI_WARN_UNUSED;
 /* Takes *take_target. */
 int pai_lib_sandbox_new(struct pai_target *take_target, struct libpai_sandbox **ret,
     struct pai_err *err) PAI_WARN_UNUSED;

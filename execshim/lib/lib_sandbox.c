@@ -122,20 +122,6 @@ static void on_output(void *arg, int stream, const char *data, size_t len)
 	}
 }
 
-static int take_env(const char *const *pairs, struct pai_strmap *ret, struct pai_err *err)
-{
-	for (; pairs && *pairs; pairs++) {
-		int r = pai_strmap_set_pair(ret, *pairs);
-
-		if (r < 0) {
-			return r == -ENOMEM ? pai_err_no_memory(err)
-					    : pai_err_set(err, PAI_E_INPUT,
-						  "env '%.40s': expected NAME=VALUE", *pairs);
-		}
-	}
-	return 0;
-}
-
 static int run_in(struct libpai_sandbox *sb, struct running *run, int *code, struct pai_err *err)
 {
 	static const char sh[] = "sh";
@@ -159,7 +145,7 @@ static int run_in(struct libpai_sandbox *sb, struct running *run, int *code, str
 	if (!c->command == !(c->argv && c->argv[0])) {
 		return pai_err_set(err, PAI_E_INPUT, "expected a command, or the words of one");
 	}
-	if (take_env(c->env, &env, err) < 0 ||
+	if (pai_lib_take_pairs(c->env, "env", &env, err) < 0 ||
 	    pai_path_resolve(c->cwd ? c->cwd : PAI_WORKSPACE, &cwd, err) < 0 ||
 	    introduce(sb, err) < 0) {
 		return -err->errnum;

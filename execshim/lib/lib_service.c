@@ -66,15 +66,16 @@ static int set_id(struct pai_strmap *ids, const char *name, const char *value)
 	return value ? pai_strmap_set(ids, name, value) : 0;
 }
 
-static int take_custom(struct pai_strmap *ids, const char *const *pairs, struct pai_err *err)
+int pai_lib_take_pairs(
+    const char *const *pairs, const char *what, struct pai_strmap *ret, struct pai_err *err)
 {
 	for (; pairs && *pairs; pairs++) {
-		int r = pai_strmap_set_pair(ids, *pairs);
+		int r = pai_strmap_set_pair(ret, *pairs);
 
 		if (r < 0) {
 			return r == -ENOMEM ? pai_err_no_memory(err)
 					    : pai_err_set(err, PAI_E_INPUT,
-						  "custom id '%s': expected NAME=VALUE", *pairs);
+						  "%s '%.40s': expected NAME=VALUE", what, *pairs);
 		}
 	}
 	return 0;
@@ -94,7 +95,7 @@ static int derive(const struct libpai_service *s, const struct libpai_ref *ref,
 		return r;
 	}
 	if (s->scope == PAI_SCOPE_CUSTOM) {
-		r = take_custom(ids, ref->custom, err);
+		r = pai_lib_take_pairs(ref->custom, "custom id", ids, err);
 		return r < 0 ? r : pai_scope_key(s->scope, ids, key, err);
 	}
 	r = set_id(ids, "scopeKey", ref->scope_key);

@@ -123,11 +123,18 @@ def each_kind_of_call():
     return None
 
 
+def runs_so_far():
+    """What the programs noted, once."""
+    with open(TMP + "/runs") as f:
+        runs = f.read()
+    os.unlink(TMP + "/runs")
+    return runs
+
+
 def lost_twice():
     d = daemon()
     r = use(d, f"echo run >> runs; {LOSE}; pai-exec true")
-    runs = open(TMP + "/runs").read()
-    os.unlink(TMP + "/runs")
+    runs = runs_so_far()
     d.stop()
     return None if r.returncode == 125 and runs == "run\nrun\n" else f"{r} {runs!r}"
 
@@ -137,8 +144,7 @@ def by_somebodys_word():
     d = daemon()
     for word in ("reset", "kill"):
         r = use(d, f"echo run >> runs; env -u PAI_TOKEN pai {word} k >/dev/null; pai-exec true")
-        runs = open(TMP + "/runs").read()
-        os.unlink(TMP + "/runs")
+        runs = runs_so_far()
         if r.returncode != 125 or runs != "run\n" or "not run again" not in r.stderr:
             return f"{word}: {r} {runs!r}"
     state = d.pai("status", "k")
@@ -149,8 +155,7 @@ def by_somebodys_word():
 def what_ended_well_stays():
     d = daemon()
     r = use(d, f"echo run >> runs; {LOSE}; pai-exec true || true")
-    runs = open(TMP + "/runs").read()
-    os.unlink(TMP + "/runs")
+    runs = runs_so_far()
     d.stop()
     return None if r.returncode == 0 and runs == "run\n" else f"{r} {runs!r}"
 
