@@ -342,27 +342,38 @@ static void free_strings(char **list, size_t count)
 	free(list);
 }
 
+/* Asks for the workspace as well, whose device is 0 in identities: its number may change when the
+ * files do not. */
 static int stat_batch(struct pai_portable *p, const char *const rels[], size_t count,
     struct pai_ws_attr *ret, bool *found)
 {
-	char **operands = calloc(count + 1, sizeof(*operands));
+	char **operands = calloc(count + 2, sizeof(*operands));
+	struct pai_ws_attr *attrs = calloc(count + 1, sizeof(*attrs));
+	bool *is_there = calloc(count + 1, sizeof(*is_there));
 	pai_auto_free char *out = NULL;
-	int error = operands ? 0 : ENOMEM;
+	int error = operands && attrs && is_there ? 0 : ENOMEM;
 
-	for (size_t i = 0; error == 0 && i < count; i++) {
-		operands[i] = pai_portable_shell_path(rels[i]);
+	for (size_t i = 0; error == 0 && i <= count; i++) {
+		operands[i] = pai_portable_shell_path(i ? rels[i - 1] : "");
 		error = operands[i] ? 0 : ENOMEM;
 	}
 	if (error == 0) {
 		error = pai_portable_recipe(
-		    p, PAI_RECIPE_STAT, (const char *const *)operands, count, &out);
+		    p, PAI_RECIPE_STAT, (const char *const *)operands, count + 1, &out);
 	}
 	/* With output, or with nothing but missing paths, the failure is only that some are. */
 	if (out && (error == 0 || *out || error == ENOENT || error == ENOTDIR)) {
-		error =
-		    pai_portable_parse_stat(out, (const char *const *)operands, count, ret, found);
+		error = pai_portable_parse_stat(
+		    out, (const char *const *)operands, count + 1, attrs, is_there);
 	}
-	free_strings(operands, count);
+	for (size_t i = 0; error == 0 && i < count; i++) {
+		ret[i] = attrs[i + 1];
+		ret[i].id.dev ^= attrs[0].id.dev;
+		found[i] = is_there[i + 1];
+	}
+	free_strings(operands, count + 1);
+	free(attrs);
+	free(is_there);
 	return error;
 }
 
