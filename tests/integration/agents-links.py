@@ -2,15 +2,15 @@
 # fast
 # timeout 90
 """pai shell-init: its links are the sandbox's programs in a session's directory, and the next ones on
-PATH elsewhere, or where an option or a variable names a place outside."""
+PATH elsewhere, or where an option or a variable names a place outside. PAI_OVER: as over_world.py has it."""
 import os
 import subprocess
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import hold_world  # noqa: E402
-from hold_world import BUILD, TMP, Daemon, begin, case, not_ok  # noqa: E402
+from agents_world import main  # noqa: E402
+from hold_world import BUILD, TMP, case  # noqa: E402
 
 LINKS = os.environ["XDG_STATE_HOME"] + "/paifs/links"
 CONFIG = os.environ["XDG_CONFIG_HOME"] + "/paifs/links"
@@ -83,14 +83,12 @@ def twice(_):
     return got if got.returncode else None
 
 
-def main():
-    begin("agents-links")
+def play(d, _):
     os.mkdir(HOSTS)
     for name in ("git", "npm", "make"):
         with open(f"{HOSTS}/{name}", "w") as f:
             f.write(f"#!/bin/sh\necho here {name}\n")
         os.chmod(f"{HOSTS}/{name}", 0o755)
-    d = Daemon("local", "agents-links")
     top = d.top + "/k"
     os.mkdir(top)
     assert d.run("sh", "-c", "echo yes > /tmp/in-the-sandbox")[0] == 0
@@ -101,11 +99,4 @@ def main():
     case("PATH has them once", twice, top)
 
 
-try:
-    main()
-except Exception as e:
-    not_ok("agents-links", repr(e))
-    raise
-finally:
-    code = hold_world.finish()
-sys.exit(code)
+main("agents-links", play)

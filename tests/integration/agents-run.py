@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # timeout 240
 # timeout-long 300
-"""pai run over local: the cases of agents_cases.py by an agent that knows nothing of paifs, whose
-shells are called by absolute path; what stays on this machine; what --dry-run shows. As root, and
-(agents-user.sh) as a user."""
+"""pai run: the cases of agents_cases.py by an agent that knows nothing of paifs, whose shells are called
+by absolute path; what stays on this machine; what --dry-run shows. As root, and (agents-user.sh) as a
+user. PAI_OVER: as over_world.py has it."""
 import json
 import os
 import subprocess
@@ -12,11 +12,10 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hold_world  # noqa: E402
-from hold_world import BUILD, TMP, Daemon, begin, case, not_ok, skip  # noqa: E402
+from agents_world import CANARY, HERE, OVER, Daemon, main  # noqa: E402
+from hold_world import BUILD, TMP, case, skip  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 PAI = BUILD + "/pai"
-CANARY = TMP + "/canary"
 SECRETS = {"ANTHROPIC_API_KEY": "k", "SECRET_TOKEN": "t", "PLAIN_OF_THE_HOST": "p"}
 
 
@@ -137,18 +136,43 @@ def refusals(d):
     return None if r.returncode == 1 and "no mount" in r.stderr else r
 
 
+def guarded(d):
+    """What it would run for the asking, it refuses to read; the sandbox's own git has no such doubts."""
+    ran = TMP + "/guard-ran"
+    d.run("sh", "-c", "git init -q guard && git -C guard config core.fsmonitor \"touch $1; false\" && "
+          "git -C guard config alias.st \"!touch $1\"", "sh", ran)
+    for line in (["status"], ["st"], ["log"]):
+        r = run(d, "git", "-C", "/workspace/guard", *line)
+        if r.returncode == 0 or os.path.exists(ran) or line != ["st"] and "dubious ownership" not in r.stderr:
+            return line, r
+    r = run(d, "/bin/sh", "-c", "git -C guard config core.fsmonitor false; git -C guard status --short && echo done")
+    return None if r.stdout == "done\n" else r
+
+
+def trusted(d, another):
+    r = d.pai("trust", "k")
+    if r.returncode:
+        return r
+    r = run(d, "/bin/sh", "-c", "echo ran")
+    if r.returncode != 1 or r.stdout or "pai trust --off" not in r.stderr:
+        return r
+    d.pai("trust", "--off", "k")
+    r = run(d, "/bin/sh", "-c", "echo ran")
+    if r.stdout != "ran\n":
+        return r
+    other = another("trusting", "trust")
+    r = run(other, "/bin/sh", "-c", "echo ran", key="never-made")
+    made = other.session("never-made")
+    other.stop()
+    good = r.returncode == 1 and not r.stdout and "mount with -o git=guard" in r.stderr and not made
+    return None if good else (r, made)
+
+
 before = os.listdir("/")
 before = ["/" + name for name in before]
 
 
-def main():
-    begin("agents-run")
-    if os.geteuid() and subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.DEVNULL).returncode:
-        skip("agents-run", "no namespaces of users here")
-        return
-    with open(CANARY, "w") as f:
-        f.write("canary\n")
-    d = Daemon("local", "agents-run")
+def play(d, another):
     os.mkdir(d.top + "/k")
     os.mkdir(d.top + "/k/sub")
     assert d.run("sh", "-c", "echo yes > /tmp/in-the-sandbox")[0] == 0
@@ -161,13 +185,16 @@ def main():
                      ("an agent's own sandbox is named", an_agents_own_sandbox),
                      ("--dry-run", dry_run), ("what can't be run is said", refusals)):
         case(name, fn, d)
+    guard = {"git of this machine believes no repository of the sandbox's": (guarded, d),
+             "a session whose repositories it would believe runs no agent": (trusted, d, another)}
+    for name, (fn, *args) in guard.items():
+        if OVER == "local":
+            skip(name, "git may believe those of local, which are files of this machine")
+        else:
+            case(name, fn, *args)
 
 
-try:
-    main()
-except Exception as e:
-    not_ok("agents-run", repr(e))
-    raise
-finally:
-    code = hold_world.finish()
-sys.exit(code)
+if os.geteuid() and subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.DEVNULL).returncode:
+    skip("agents-run", "no namespaces of users here")
+else:
+    main("agents-run", play)

@@ -2,7 +2,8 @@
 # fast
 # timeout 180
 """pai-exec under the name of a shell, in a session's directory: what coding agents ask of shells, each
-case first of the true shells in a plain directory. And pai-sh, and where there is no session."""
+case first of the true shells in a plain directory. And pai-sh, and where there is no session. PAI_OVER:
+as over_world.py has it, and without the true shells."""
 import os
 import subprocess
 import sys
@@ -10,9 +11,9 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hold_world  # noqa: E402
-from hold_world import BUILD, TMP, Daemon, begin, case, not_ok  # noqa: E402
+from agents_world import HERE, OVER, main  # noqa: E402
+from hold_world import BUILD, TMP, case  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 LINKS = TMP + "/links"
 
 
@@ -55,15 +56,14 @@ def no_such_shell(top):
     return None if got[0] == 127 and "not found in the sandbox" in got[2] else got
 
 
-def main():
-    begin("agents")
+def play(d, _):
     os.makedirs(LINKS)
     for name in ("sh", "bash", "pai-sh", "mksh"):
         os.symlink(BUILD + "/pai-exec", f"{LINKS}/{name}")
-    plain = TMP + "/plain"
-    os.mkdir(plain)
-    cases("plain", plain)
-    d = Daemon("local", "agents")
+    if OVER == "local":
+        plain = TMP + "/plain"
+        os.mkdir(plain)
+        cases("plain", plain)
     top = d.top + "/k"
     os.mkdir(top)
     cases("links", top)
@@ -73,11 +73,4 @@ def main():
     case("a shell that the sandbox lacks is said to be missing", no_such_shell, top)
 
 
-try:
-    main()
-except Exception as e:
-    not_ok("agents-shell", repr(e))
-    raise
-finally:
-    code = hold_world.finish()
-sys.exit(code)
+main("agents-shell", play)

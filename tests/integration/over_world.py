@@ -22,14 +22,14 @@ def workers_below(scratch):
 
 
 @contextlib.contextmanager
-def over(scratch):
-    """(provider, options): the host that it leads to is there meanwhile."""
+def over(scratch, git="trust"):
+    """(provider, options): the host that it leads to is there meanwhile. `git`: -o git= but for local."""
     e = os.environ
     if OVER == "ssh":
         from ssh_world import World  # its sshd is this process's child
         world = World(os.path.join(scratch, "sshd")).start()
         try:
-            yield "ssh", ["host=box", "root=boxes", "line_grace=4", "config=" + world.config]
+            yield "ssh", ["host=box", "root=boxes", "line_grace=4", "config=" + world.config, "git=" + git]
         finally:
             until = time.monotonic() + SECONDS
             while workers_below(scratch) and time.monotonic() < until:
@@ -37,7 +37,7 @@ def over(scratch):
             world.stop()
     elif OVER in ("docker", "docker-helper"):
         yield "docker", ["socket=" + e["PAI_DOCKER_SOCKET"], "image=" + e["PAI_DOCKER_HOST_IMAGE"],
-                         "git=trust", "runtime=" + e["PAI_DOCKER_HOST_RUNTIME"],
+                         "git=" + git, "runtime=" + e["PAI_DOCKER_HOST_RUNTIME"],
                          f"uid={os.geteuid()}", f"root={scratch}/boxes" if OVER == "docker"
                          else "workspace=helper"]
     else:
