@@ -7,13 +7,13 @@ import concurrent.futures
 import fnmatch
 import glob
 import json
-import pwd
 import shutil
 import subprocess
 import sys
 
 import hold_world as world
 from hold_world import BUILD, TMP, case, not_ok, ok, skip
+from installs import installed
 from mcp_bridge import Bridge
 from tool_world import PNG, Daemon, os
 
@@ -24,34 +24,6 @@ JS = TMP + "/js"
 TOOLS = ["bash", "read", "write", "edit", "grep", "glob", "listDirectory"]
 
 # --- installing ---
-
-
-def cache():
-    cargo = os.environ.get("CARGO_HOME") or pwd.getpwuid(os.getuid()).pw_dir + "/.cargo"
-    return os.environ.get("PAI_TEST_CACHE") or os.path.dirname(cargo) + "/.cache/paifs-tests"
-
-
-def installed(name, *argv):
-    """A directory that argv fills: what stands for "DIR" in it. By the person's own configuration of npm and
-    pip, which is not in the HOME of a test."""
-    at = f"{cache()}/{name}"
-    if os.path.isdir(at):
-        return at
-    new = f"{at}.{os.getpid()}"
-    env = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}
-    env.update(HOME=pwd.getpwuid(os.getuid()).pw_dir, npm_config_cache=TMP + "/npm", PIP_NO_CACHE_DIR="1",
-               PIP_DISABLE_PIP_VERSION_CHECK="1")
-    os.makedirs(new)
-    try:
-        r = subprocess.run([a.replace("DIR", new) for a in argv], env=env, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
-        if r.returncode:
-            raise RuntimeError(f"{argv[0]} failed: {r.stdout[-400:]}")
-        os.rename(new, at)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    return at
 
 
 def npm_packages():
