@@ -25,12 +25,12 @@ def edit(path, old, new):
     return "Edit", {"file_path": path, "old_string": old, "new_string": new}
 
 
-def shell(command, _sub, **more):
+def shell(command, _where, **more):
     return "Bash", {"command": command, "description": "as the script says", **more}
 
 
 def serve(command):
-    return shell(f"cd /workspace; {command}", True, run_in_background=True)
+    return shell(command, None, run_in_background=True)
 
 
 def headless(d, claude):

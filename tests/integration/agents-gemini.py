@@ -25,8 +25,8 @@ def edit(path, old, new):
     return "replace", {"file_path": path, "instruction": "as the script says", "old_string": old, "new_string": new}
 
 
-def shell(command, sub):
-    return "run_shell_command", {"command": command, **({"dir_path": "sub"} if sub else {})}
+def shell(command, where):
+    return "run_shell_command", {"command": command, "dir_path": where}
 
 
 def headless(d, gemini):

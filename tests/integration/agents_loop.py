@@ -26,7 +26,7 @@ HANGS, CANARY = f"sleep 800{WORD}", f"sleep 900{WORD}"
 LAUNCHER = TMP + "/launcher"
 CANARIES = [f"/tmp/pai-canary-{os.getpid()}", os.environ["HOME"] + "/canary", LAUNCHER + "/canary"]
 # What a command would do to this machine if it were here.
-HARM = "; ".join(f"cat {c}; echo harmed >> {c}; rm -f {c}" for c in CANARIES) + f"; pkill -f '[s]{CANARY[1:]}'"
+HARM = "; ".join(f"cat {c}; echo harmed >> {c}; unlink {c}" for c in CANARIES) + f"; pkill -f '[s]{CANARY[1:]}'"
 SERVE = f"/usr/bin/python3 -m http.server --bind 127.0.0.1 {PORT}"
 FETCH = f"curl -fsS --retry 20 --retry-delay 1 --retry-connrefused http://127.0.0.1:{PORT}/hello.txt"
 EDITED = "from the agent's own tool"
@@ -34,20 +34,24 @@ EDITED = "from the agent's own tool"
 
 class Script:
     """What an agent is made to do, in its own tools. write(path, text), edit(path, old, new) and
-    shell(command, sub) make calls of them; `sub` is whether it is to run in sub, by the agent's memory of
-    the last cd or because it is told so. serve(command) is a shell that goes on in the background."""
+    shell(command, where) make calls of them; what an agent of a shell that remembers its last cd does with
+    `where` is nothing. serve(command) is a shell that goes on in the background. One that roams takes any
+    directory of this machine for `where`."""
 
-    def __init__(self, write, edit, shell, serve=None):
-        serve = serve or (lambda line: shell(f"{line} > server.log 2>&1 & echo on", True))
+    def __init__(self, write, edit, shell, serve=None, roams=False):
+        top, sub = "/workspace", "/workspace/sub"
+        serve = serve or (lambda line: shell(f"{line} > server.log 2>&1 & echo on", sub))
+        safe = [c + ": No such file" for c in CANARIES]
         rows = [(write("/workspace/hello.txt", "from the model\n"), []),
                 (edit("/workspace/hello.txt", "the model", "the agent's own tool"), []),
-                (shell(f"cat hello.txt /tmp/in-the-sandbox; grep -rl own .; pwd; {HARM}; true", False),
-                 [EDITED, "yes", "hello.txt", "/workspace\n", *[c + ": No such file" for c in CANARIES]]),
-                (shell("mkdir -p sub && cd sub && pwd", False), ["/workspace/sub"]),
-                (shell("pwd; echo made > here; cp ../hello.txt .", True), ["/workspace/sub"]),
-                (serve(SERVE), []),
-                (shell(FETCH, True), [EDITED]),
-                (shell(f"cd /workspace && echo going > going; {HANGS}", True), [])]
+                (shell(f"cat hello.txt /tmp/in-the-sandbox; grep -rl own .; pwd; {HARM}; true", top),
+                 [EDITED, "yes", "hello.txt", "/workspace\n", *safe])]
+        rows += [(shell(f"pwd; {HARM}; true", LAUNCHER), ["/workspace\n", *safe])] if roams else []
+        rows += [(shell("mkdir -p sub && cd sub && pwd", top), [sub]),
+                 (shell("pwd; echo made > here; cp ../hello.txt .", sub), [sub]),
+                 (serve(f"cd /workspace; {SERVE}"), []),
+                 (shell(FETCH, sub), [EDITED]),
+                 (shell(f"cd /workspace && echo going > going; {HANGS}", sub), [])]
         self.calls, self.wanted = [r[0] for r in rows], [r[1] for r in rows]
 
 
