@@ -1,10 +1,12 @@
 #include "execshim/tools/step.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,11 +115,16 @@ static void call_here(struct pai_step_call *call, struct pai_box *box)
 	call->answer = answer ? pai_json_print_ascii(answer) : NULL;
 }
 
-/* In the child: the answer goes to fd, how it ended is the exit status. */
-static _Noreturn void call_in_child(struct pai_step_call *call, struct pai_box *box, int fd)
+/* In the child: the answer goes to fd, how it ended is the exit status. It ends with its parent, as
+ * the commands of a call that is made there do. */
+static _Noreturn void call_in_child(
+    struct pai_step_call *call, struct pai_box *box, int fd, pid_t parent)
 {
 	size_t len, at = 0;
 
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent) {
+		_exit(PAI_TOOL_NO_MEMORY);
+	}
 	pai_box_disconnect(box); /* the parent's connection is not ours */
 	call_here(call, box);
 	len = call->answer ? strlen(call->answer) : 0;
@@ -140,10 +147,11 @@ struct child {
 static struct child start(struct pai_step_call *call, struct pai_box *box)
 {
 	struct child child = {.fd = memfd_create("answer", MFD_CLOEXEC)};
+	pid_t parent = getpid();
 
 	child.pid = child.fd < 0 ? -1 : fork();
 	if (child.pid == 0) {
-		call_in_child(call, box, child.fd);
+		call_in_child(call, box, child.fd, parent);
 	}
 	return child;
 }

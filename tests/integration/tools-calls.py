@@ -323,6 +323,33 @@ def interrupted(s):
     return "the command lives on" if answer["stdout"] else None
 
 
+def step_killed(s):
+    """The calls of a step that run together end with it, here and in the sandbox."""
+    s.call("bash", command="mkfifo p1 p2")
+    mark = f"zz{os.getpid()}"
+    text = "".join(json.dumps({"tool": "grep", "input": {"reason": "r", "pattern": mark, "path": "/workspace/" + p}}) +
+                   "\n" for p in ("p1", "p2"))
+    count = f"grep -la '[z]{mark[1:]}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+
+    def running():
+        return int(s.call("bash", command=count)[1]["stdout"])
+    p = subprocess.Popen([BUILD + "/pai", "-n", s.daemon.name, "tool", "--batch", "-s", "k", "--input", text],
+                         stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    wait_for(lambda: running() > 0, what="the searches")
+    with open(f"/proc/{p.pid}/task/{p.pid}/children") as f:
+        children = f.read().split()
+    p.terminate()
+    p.wait(10)
+    p.stdout.close()
+    try:
+        wait_for(lambda: not any(os.path.exists("/proc/" + c) for c in children) and running() == 0)
+    except AssertionError as e:
+        for c in children:
+            subprocess.run(["kill", "-9", c], stderr=subprocess.DEVNULL)
+        return f"{children} {e}"
+    return None if len(children) == 2 else f"{children}"
+
+
 # --- several processes, a mount ---
 
 def edits_at_once(s):
@@ -527,6 +554,7 @@ def main():
     case("bad lines of a step", bad_lines, s)
     case("events of a stream", events, s)
     case("interrupted", interrupted, s)
+    case("a step that is killed", step_killed, s)
     case("edits of many processes at once", edits_at_once, s)
     case("bad input", bad_input, s)
     case("output without end", output_without_end, s)
