@@ -111,39 +111,43 @@ static bool names_outside(const struct place *p, char **argv)
 
 /* --- there --- */
 
-/* A word with the session's directory here, whole or behind "=", as it is called there. */
-static char *map_word(const struct place *p, char *word)
+/* A word with the session's directory here, whole or behind "=", as it is called there. Returns its
+ * bytes with the NUL; to == NULL: only how many they are. */
+static size_t map_word(const struct place *p, const char *word, char *to, size_t room)
 {
 	const char *eq = word[0] == '-' ? strchr(word, '=') : NULL;
 	const char *path = eq ? eq + 1 : word;
-	char *mapped = NULL;
+	bool is_same =
+	    strcmp(p->top, PAI_WORKSPACE) == 0 || path[0] != '/' || !is_below(path, p->top);
+	int n = is_same ? snprintf(to, room, "%s", word)
+			: snprintf(to, room, "%.*s%s%s", (int)(path - word), word, PAI_WORKSPACE,
+			      path + strlen(p->top));
 
-	if (strcmp(p->top, PAI_WORKSPACE) == 0 || path[0] != '/' || !is_below(path, p->top)) {
-		return strdup(word);
-	}
-	if (asprintf(&mapped, "%.*s%s%s", (int)(path - word), word, PAI_WORKSPACE,
-		path + strlen(p->top)) < 0) {
-		return NULL;
-	}
-	return mapped;
+	return (size_t)n + 1;
 }
 
-/* The words live as long as the process. */
+/* One block: the list, and behind it its words. */
 static int set_argv(const struct place *p, const char *name, int argc, char **argv,
     struct pai_exec_options *o, struct pai_err *err)
 {
-	o->argv = calloc((size_t)argc + 1, sizeof(*o->argv));
+	size_t list = ((size_t)argc + 1) * sizeof(*o->argv);
+	size_t bytes = strlen(name) + 1;
+	char *at;
+
+	for (int i = 1; i < argc; i++) {
+		bytes += map_word(p, argv[i], NULL, 0);
+	}
+	o->argv = calloc(1, list + bytes);
 	if (!o->argv) {
 		return pai_err_no_memory(err);
 	}
-	o->argv[0] = strdup(name);
-	for (int i = 1; i < argc; i++) {
-		o->argv[i] = map_word(p, argv[i]);
-	}
+	at = (char *)o->argv + list;
 	for (int i = 0; i < argc; i++) {
-		if (!o->argv[i]) {
-			return pai_err_no_memory(err);
-		}
+		size_t room = (size_t)((char *)o->argv + list + bytes - at);
+
+		o->argv[i] = at;
+		at += i == 0 ? (size_t)snprintf(at, room, "%s", name) + 1
+			     : map_word(p, argv[i], at, room);
 	}
 	return 0;
 }

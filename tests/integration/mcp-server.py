@@ -487,7 +487,8 @@ def large_lines():
         return f"4 MB: {written}"
     s.call("bash", command="rm large")
     s.close()
-    return f"{peak} KiB at most for what was refused" if peak > 200 << 10 else None
+    # A sanitizer keeps what was freed for a while.
+    return f"{peak} KiB at most for what was refused" if peak > (400 if "san" in BUILD else 200) << 10 else None
 
 
 def many_calls():
