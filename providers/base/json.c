@@ -32,6 +32,7 @@ static struct pai_json *wrap(const cJSON *c)
 struct scan {
 	size_t depth;
 	size_t max_depth;
+	size_t values; /* at most so many, so far */
 	bool in_string;
 };
 
@@ -50,8 +51,10 @@ static size_t scan_one(struct scan *s, const char *at, size_t len)
 			return 0;
 		}
 		return len >= 2 && (unsigned char)at[1] < 0x80 && at[1] != '\0' ? 2 : 0;
-	} else if (!s->in_string && (*at == '[' || *at == '{')) {
-		return ++s->depth <= s->max_depth ? n : 0;
+	} else if (!s->in_string && (*at == '[' || *at == '{' || *at == ',')) {
+		s->depth += *at != ',';
+		s->values++;
+		return s->depth <= s->max_depth && s->values < PAI_JSON_VALUES_MAX ? n : 0;
 	} else if (!s->in_string && (*at == ']' || *at == '}')) {
 		s->depth -= s->depth > 0 ? 1 : 0;
 	}

@@ -1,7 +1,7 @@
 /*
  * json: the project's only user of cJSON. Values are `struct pai_json`, trees owned by their root.
- * Parsing is bounded in size and depth and refuses trailing bytes, duplicate keys, NUL in strings
- * and text that is not UTF-8.
+ * Parsing is bounded in size, depth and values and refuses trailing bytes, duplicate keys, NUL in
+ * strings and text that is not UTF-8.
  */
 #ifndef PAI_BASE_JSON_H
 #define PAI_BASE_JSON_H
@@ -15,6 +15,9 @@
 #include "providers/base/strmap.h"
 
 struct pai_json;
+
+/* In one text: two bytes of it can cost a hundred, and more than a microsecond. */
+#define PAI_JSON_VALUES_MAX 1000000
 
 /* err is PROTOCOL with the offset; out of memory cJSON does not tell from it, else NO_MEMORY. */
 int pai_json_parse(const char *text, size_t len, size_t max_depth, struct pai_json **ret,

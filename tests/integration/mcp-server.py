@@ -480,6 +480,14 @@ def large_lines():
         got = s.next()
         if (code(got) == -32700) != (depth > 32):
             return f"{depth} deep: {got}"
+    begun = time.monotonic()
+    s.raw(b'{"jsonrpc":"2.0","id":52,"method":"ping","params":{"x":[' + b"0," * (30 << 20) + b"0]}}\n")
+    got = s.next(60)
+    if code(got) != -32700 or got["id"] != 52:
+        return f"31 million values: {got}"
+    took = time.monotonic() - begun
+    if took > 20:
+        return f"31 million values: {took:.0f} s"
     peak = peak_kib(s)
     content = "line\n" * 800000
     written = s.value("write", path="/workspace/large", content=content)

@@ -82,6 +82,32 @@ Test(json, depth_is_counted_outside_strings)
 	cr_assert_str_eq(pai_json_text(j), "[[[[[[[[");
 }
 
+/* Each would be a hundred bytes, and a text of 64 MiB hold half a minute of work. */
+Test(json, values_are_counted_outside_strings, .timeout = 20)
+{
+	static const struct {
+		size_t values;
+		int want;
+	} rows[] = {{PAI_JSON_VALUES_MAX - 1, 0}, {PAI_JSON_VALUES_MAX, -EPROTO}};
+
+	for (size_t i = 0; i < PAI_COUNT(rows); i++) {
+		pai_auto_buf struct pai_buf text = PAI_BUF_INIT(10000000);
+		pai_auto_json struct pai_json *j = NULL;
+		struct pai_err err = PAI_ERR_INIT;
+
+		for (size_t n = 0; n < rows[i].values; n++) {
+			cr_assert_eq(pai_buf_add(&text, n == 0 ? "[0" : ",0", 2), 0);
+		}
+		cr_assert_eq(pai_buf_add_str(&text, "]"), 0);
+		cr_expect_eq(
+		    pai_json_parse(text.data, text.len, 4, &j, &err), rows[i].want, "%zu", i);
+		memset(text.data + 1, ',', text.len - 2);
+		text.data[0] = text.data[text.len - 1] = '"';
+		pai_json_free(PAI_TAKE(j));
+		cr_expect_eq(pai_json_parse(text.data, text.len, 4, &j, &err), 0, "%s", err.msg);
+	}
+}
+
 /* A hostile object must not cost the square of its keys. */
 Test(json, many_keys_are_cheap, .timeout = 20)
 {
