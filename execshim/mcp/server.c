@@ -37,6 +37,11 @@ void pai_mcp_send(struct pai_mcp *m, struct pai_buf *take_line, int r)
 		*take_line = (struct pai_buf)PAI_BUF_INIT(0);
 		return;
 	}
+	/* Behind a client that never catches up as well. */
+	if (m->out_at > m->out.len / 2) {
+		pai_buf_consume(&m->out, m->out_at);
+		m->out_at = 0;
+	}
 	r = r ? r : pai_buf_add(&m->out, take_line->data, take_line->len);
 	if (r < 0) {
 		pai_log_error("mcp", "no memory for an answer");
@@ -120,7 +125,17 @@ static void free_session(struct pai_mcp_session *s)
 	free(s);
 }
 
-/* Those that nobody has a call for. */
+/* A call that is answered has left its lane before its process has ended. */
+static bool has_call(const struct pai_mcp *m, const struct pai_mcp_session *s)
+{
+	for (const struct pai_mcp_call *c = m->calls; c; c = c->next) {
+		if (c->session == s) {
+			return true;
+		}
+	}
+	return false;
+}
+
 static void forget_sessions(struct pai_mcp *m)
 {
 	struct pai_mcp_session **at = &m->sessions;
@@ -129,7 +144,7 @@ static void forget_sessions(struct pai_mcp *m)
 	while (*at) {
 		struct pai_mcp_session *s = *at;
 
-		if (++count > SESSIONS_MAX && !s->lane.first) {
+		if (++count > SESSIONS_MAX && !has_call(m, s)) {
 			*at = s->next;
 			free_session(s);
 		} else {
@@ -410,11 +425,14 @@ static int wait_ms(const struct pai_mcp *m)
 	return pai_deadline_poll_ms(wake);
 }
 
+/* Not behind what the client has not read yet: it would be old news, and without end. */
 static void tell_waiting(struct pai_mcp *m)
 {
 	for (struct pai_mcp_call *c = m->calls; c; c = c->next) {
 		if (c->job.pid && pai_deadline_passed(c->told_ms + PROGRESS_MS)) {
-			pai_mcp_tell_progress(m, c);
+			if (m->out.len == 0) {
+				pai_mcp_tell_progress(m, c);
+			}
 			c->told_ms = pai_clock_ms();
 		}
 	}

@@ -527,6 +527,52 @@ def slow_reader():
     return None if got == list(range(400)) and not rest and proc.wait(10) == 0 else f"{got[-3:]} {rest[:99]}"
 
 
+def reader_behind():
+    """A client that reads, and always has more to read: what it has read is not kept."""
+    proc = subprocess.Popen([BUILD + "/pai", "-n", DAEMON.name, "mcp", "-s", "k"], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE)
+
+    def say(number, method, **params):
+        proc.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() +
+                         b"\n")
+        proc.stdin.flush()
+    say(0, "initialize", protocolVersion="2025-11-25")
+    for number in range(1, 100):
+        say(number, "tools/list")
+    passed = 0
+    for number in range(100, 5000):
+        passed += len(proc.stdout.readline())
+        say(number, "tools/list")
+    with open(f"/proc/{proc.pid}/status") as f:
+        peak = int(next(line for line in f if line.startswith("VmHWM")).split()[1])
+    proc.kill()
+    proc.communicate()
+    if passed < 50 << 20:
+        return f"only {passed} bytes"
+    return f"{peak} KiB of {passed >> 10} passed" if peak > (400 if "san" in BUILD else 40) << 10 else None
+
+
+def many_sessions():
+    """More than are kept: those of calls whose processes are just ending stay. A sanitizer sees it."""
+    d = Daemon("local", "mcp-many")
+    top = os.path.realpath(d.top)
+    s = Server("--root", top, revision="2025-11-25")
+
+    def wrong(key):  # answered without a word to the daemon
+        return s.begin("tools/call", {"name": "read", "arguments": {"path": f"{top}/{key}/x"}})
+    for first in range(0, 1000, 100):
+        for number in [wrong(key) for key in range(first, first + 100)]:
+            if not s.answer(number)["result"]["isError"]:
+                return "it was taken"
+    for i in range(150):
+        s.answer(wrong(i))  # the oldest
+        s.answer(wrong(1000 + i))
+    pong = s.ask("ping")
+    code = s.close()
+    d.stop()
+    return None if pong.get("result") == {} and not code else f"{pong} {code}"
+
+
 def batches():
     s = server(revision="2025-03-26")
     s.raw(json.dumps([
@@ -629,7 +675,7 @@ for name, fn in (("handshakes", handshakes), ("before-the-handshake", before_the
                  ("without-a-handshake", without_a_handshake), ("some-tools", some_tools), ("ends", ends),
                  ("resets", resets), ("no-daemon", no_daemon), ("instructions", instructions),
                  ("pictures", pictures), ("large-lines", large_lines), ("many-calls", many_calls),
-                 ("slow-reader", slow_reader), ("batches", batches), ("start-up", start_up)):
+                 ("slow-reader", slow_reader), ("reader-behind", reader_behind), ("batches", batches), ("start-up", start_up)):
     case(name, fn)
 S = server()
 for name, fn in (("lists-the-schemas", lists_the_schemas), ("every-tool-answers", every_tool_answers),
@@ -640,6 +686,8 @@ S.close()
 DAEMON.stop()
 if os.path.exists("/dev/fuse"):
     case("by-directory", by_directory)
+    case("many-sessions", many_sessions)
 else:
     skip("by-directory", "no /dev/fuse here")
+    skip("many-sessions", "no /dev/fuse here")
 sys.exit(world.finish())
