@@ -75,48 +75,9 @@ struct command {
 	uint32_t stdin_unused; /* credit that the peer still has */
 };
 
-struct drain {
-	LIST_ENTRY(drain) at;
-	struct pai_loop_io *io;
-	int fd;
-};
-
 static void finish(struct command *c);
 
-/* --- drains --- */
-
-static void on_drain(void *arg, uint32_t events)
-{
-	static char nowhere[65536];
-	struct drain *d = arg;
-	ssize_t n = read(d->fd, nowhere, sizeof(nowhere));
-
-	(void)events;
-	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
-		return;
-	}
-	LIST_REMOVE(d, at);
-	pai_loop_io_free(d->io);
-	(void)close(d->fd);
-	free(d);
-}
-
-/* Without memory the descriptor is closed: its writer gets SIGPIPE. */
-static void drain_fd(struct supervisor *sv, int take_fd)
-{
-	struct drain *d = calloc(1, sizeof(*d));
-
-	if (d) {
-		d->fd = take_fd;
-		d->io = pai_loop_io_new(sv->loop, take_fd, EPOLLIN, on_drain, d, PAI_ERR_IGNORED());
-	}
-	if (!d || !d->io) {
-		(void)close(take_fd);
-		free(d);
-		return;
-	}
-	LIST_INSERT_HEAD(&sv->drains, d, at);
-}
+/* --- streams --- */
 
 static void output_close(struct output *o)
 {
@@ -133,7 +94,7 @@ static void output_to_drain(struct output *o)
 		pai_loop_io_free(o->io);
 		o->io = NULL;
 		o->owed = 0;
-		drain_fd(o->c->sv, PAI_TAKE_FD(o->fd));
+		pai_helper_drain(o->c->sv, PAI_TAKE_FD(o->fd));
 	}
 }
 

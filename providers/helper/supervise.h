@@ -4,6 +4,7 @@
  *   supervisor.c  listens, reaps, ends
  *   line.c        one connected daemon: frames in, frames out
  *   command.c     one command: its keeper, its streams, its end
+ *   drain.c       output that nobody wants any more
  */
 #ifndef PAI_HELPER_SUPERVISE_H
 #define PAI_HELPER_SUPERVISE_H
@@ -18,7 +19,7 @@
 
 struct command;
 struct line;
-struct drain; /* output that nobody wants any more, read so that its writer never blocks or dies */
+struct drain;
 
 LIST_HEAD(command_list, command);
 LIST_HEAD(line_list, line);
@@ -74,5 +75,11 @@ size_t pai_command_orphan_all(struct supervisor *sv, const struct line *l, struc
 size_t pai_command_fence_orphans(struct supervisor *sv, struct line *fence);
 /* A line that was waiting for a fence has gone itself. */
 void pai_command_forget_fence(struct supervisor *sv, const struct line *fence);
+
+/* --- drain.c --- */
+
+/* Reads it to its end, so that its writer never blocks or dies. Without memory it is closed: its
+ * writer gets SIGPIPE. */
+void pai_helper_drain(struct supervisor *sv, int take_fd);
 
 #endif
