@@ -75,17 +75,19 @@ bool pai_exec_is_same_file(int a, int b)
 /* /dev/null is nothing to read, nor is what is open for writing alone: the command gets a /dev/null
  * of its own. A directory is a mistake, which a command that reads nothing from it could not tell.
  */
-static int look_at_stdin(bool *ret_is_read, struct pai_err *err)
+static int look_at_stdin(struct pai_exec_state *r, struct pai_err *err)
 {
 	struct stat st;
 	int flags = fcntl(STDIN_FILENO, F_GETFL);
 
-	*ret_is_read = false;
+	r->reads_stdin = false;
 	if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY ||
 	    fstat(STDIN_FILENO, &st) < 0 || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3))) {
 		return 0;
 	}
-	*ret_is_read = true;
+	r->reads_stdin = true;
+	r->stdin_at =
+	    S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) ? lseek(STDIN_FILENO, 0, SEEK_CUR) : -1;
 	return S_ISDIR(st.st_mode) ? pai_err_set(err, PAI_E_INPUT, "stdin is a directory") : 0;
 }
 
@@ -366,6 +368,19 @@ static void read_stdin(struct pai_exec_state *r)
 	pai_exec_send_or_lose(r, pai_exec_put_empty(out, PAI_EXEC_ID, PAI_MSG_STDIN_EOF));
 }
 
+/* We read ahead of the command. What it has left of a file is there for the next who reads it, as
+ * in a shell's loop over its lines; unless somebody else has moved on in it meanwhile. */
+static void give_back_stdin(const struct pai_exec_state *r)
+{
+	off_t taken = (off_t)r->exit.stdin_bytes;
+	off_t had = (off_t)r->result->stdin_bytes;
+
+	if (r->stdin_at >= 0 && r->result->ending == PAI_ENDED_EXITED && taken >= 0 &&
+	    taken < had && lseek(STDIN_FILENO, 0, SEEK_CUR) == r->stdin_at + had) {
+		(void)lseek(STDIN_FILENO, r->stdin_at + taken, SEEK_SET);
+	}
+}
+
 static void grant_credit(struct pai_exec_state *r)
 {
 	for (uint8_t i = 0; i < 2 && !r->ended && !r->over; i++) {
@@ -592,6 +607,7 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 	    .granted = {PAI_EXEC_WINDOW, PAI_EXEC_WINDOW},
 	    .signal_fd = -1,
 	    .reads_stdin = o->on_output && o->input,
+	    .stdin_at = -1,
 	    .give_up_ms = PAI_NO_DEADLINE,
 	    .probe_ms = pai_deadline_in(PROBE_MS),
 	};
@@ -604,7 +620,7 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 			pai_sink_init(&r.sinks[i], i + 1, SINK_MAX); /* stdout, stderr */
 		}
 	}
-	if ((!o->detach && !o->on_output && look_at_stdin(&r.reads_stdin, &err) < 0) ||
+	if ((!o->detach && !o->on_output && look_at_stdin(&r, &err) < 0) ||
 	    open_signals(&r, &err) < 0 || put_exec(&r, &err) < 0) {
 		fail(&r, PAI_ENDED_NOT_STARTED, &err);
 	} else {
@@ -620,6 +636,7 @@ void pai_shim_run(const struct pai_exec_options *o, const struct pai_target *t,
 		}
 	}
 	pai_tty_restore();
+	give_back_stdin(&r);
 	take_failures(&r);
 	pai_sink_fini(&r.sinks[0]);
 	pai_sink_fini(&r.sinks[1]);

@@ -3,6 +3,7 @@
 #define PAI_EXECSHIM_EXEC_STATE_H
 
 #include <signal.h>
+#include <sys/types.h>
 
 #include "execshim/exec_run.h"
 #include "execshim/sink.h"
@@ -22,6 +23,7 @@ struct pai_exec_state {
 	sigset_t old_mask;
 	bool reads_stdin;
 	int stdin_failed; /* errno, 0 */
+	off_t stdin_at;   /* where a file on stdin began to be read; -1: it is none */
 	uint64_t stdin_credit;
 	size_t input_at; /* of the caller's input */
 	bool started, left, ended, over, quit;

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "providers/base/clock.h"
+#include "providers/helper/stdin_pipe.h"
 #include "providers/helper/supervise.h"
 
 #define DRAIN_MS 200           /* a `tee` behind the shell needs a moment; a server never ends */
@@ -203,10 +204,31 @@ static void stdin_end(struct command *c)
 	struct termios t;
 	char eof = END_OF_FILE;
 
-	if (c->stdin_fd >= 0 && c->flags & PAI_START_PTY) {
+	if (!c->stdin_io) {
+		return;
+	}
+	if (c->flags & PAI_START_PTY) {
 		eof = tcgetattr(c->stdin_fd, &t) == 0 ? (char)t.c_cc[VEOF] : eof;
 		(void)!write(c->stdin_fd, &eof, 1);
+		stdin_close(c);
+		return;
 	}
+	pai_loop_io_free(c->stdin_io);
+	c->stdin_io = NULL;
+	c->stdin_fd = pai_stdin_pipe_end(PAI_TAKE_FD(c->stdin_fd));
+}
+
+/* The command reads no more: what it has left in the pipe counts as not taken. */
+static void stdin_over(struct command *c)
+{
+	uint64_t rest = 0;
+
+	if (!(c->flags & PAI_START_PTY)) {
+		pai_loop_io_free(c->stdin_io);
+		c->stdin_io = NULL;
+		rest = pai_stdin_pipe_unread(PAI_TAKE_FD(c->stdin_fd));
+	}
+	c->exit.stdin_bytes -= rest < c->exit.stdin_bytes ? rest : c->exit.stdin_bytes;
 	stdin_close(c);
 }
 
@@ -224,8 +246,9 @@ static void stdin_push(struct command *c)
 			break;
 		}
 		if (n < 0) {
-			/* It reads no more; what still comes is thrown away, so nobody blocks. */
-			stdin_close(c);
+			/* What still comes is thrown away, so that nobody blocks. */
+			c->exit.stdin_bytes += at;
+			stdin_over(c);
 			at = 0;
 			break;
 		}
@@ -453,7 +476,7 @@ static void exited(struct command *c, int status, bool confirmed)
 		c->exit.kind = WIFSIGNALED(status) ? PAI_EXIT_SIGNAL : PAI_EXIT_CODE;
 		c->exit.value = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 	}
-	stdin_close(c);
+	stdin_over(c);
 	/* Whoever had it killed may not be reading any more: then the drain's bound is all. */
 	for (int i = 0; i < 2 && c->state != KILLING; i++) {
 		int owed = 0;

@@ -78,7 +78,7 @@ struct pai_exec_exit {
 	int32_t value;
 	uint64_t stdout_bytes,
 	    stderr_bytes;     /* sent on each stream, all of them before this frame */
-	uint64_t stdin_bytes; /* taken by the command's pipe */
+	uint64_t stdin_bytes; /* taken out of the command's pipe */
 	bool cut; /* a background process still held the output when the drain's bound passed */
 };
 /* Where a start failed. */

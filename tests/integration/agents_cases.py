@@ -398,6 +398,15 @@ def statuses_and_deaths_are_told_apart():
 
 
 @case()
+def commands_share_a_file_on_stdin():
+    with open(write(SUB + "/list", "one\ntwo\nthree\n")) as f:
+        expect(run(["/bin/bash", "-c", "read x; echo $x"], stdin=f)[1], "one\n")
+        expect(run(["/bin/bash", "-c", "true"], stdin=f)[0], 0)
+        expect(run(["/bin/sh", "-c", "read x; echo $x"], stdin=f)[1], "two\n")
+        expect(f.read(), "three\n")
+
+
+@case()
 def large_output_and_input_pass_whole():
     data = os.urandom(3 << 20)
     r = subprocess.run([shell("/bin/bash"), "-c", "cat"], input=data, stdout=subprocess.PIPE, cwd=SUB, timeout=WAIT_S)

@@ -224,6 +224,49 @@ def stdin_of_any_size_is_byte_exact(s):
 
 
 @test
+def a_file_on_stdin_is_read_no_further_than_by_the_command(s):
+    lines = [b"line %d\n" % i for i in range(120000)]  # more than is ever under way
+    for count in (20, len(lines)):
+        data = b"".join(lines[:count])
+        with tempfile.TemporaryFile(buffering=0) as f:
+            f.write(data)
+            f.seek(0)
+            for line in lines[:3]:
+                assert s.run("-c", "read x; echo $x", stdin=f).stdout == line
+                assert s.run("true", stdin=f).returncode == 0
+            at = f.tell()
+            assert at == len(b"".join(lines[:3])), at
+            assert s.run("-c", "exec 0<&-; exit 3", stdin=f).returncode == 3 and f.tell() == at
+            assert s.run("head", "-c", "100", stdin=f).stdout == data[at:at + 100]
+            assert f.tell() == at + 100, f.tell()
+            assert s.run("cat", stdin=f).stdout == data[at + 100:] and f.tell() == len(data)
+            f.seek(0)
+            loop = f"while read x; do {' '.join(s.base)} true; n=$((n+1)); [ $n -lt 5 ] || break; done; read x; echo $x"
+            shell = subprocess.run(["bash", "-c", loop], cwd=s.cwd, stdin=f, capture_output=True, timeout=WAIT_S)
+            assert shell.stdout == lines[5], shell
+
+
+@test
+def a_file_on_stdin_that_others_read_too_is_left_as_it_is(s):
+    with tempfile.TemporaryFile(buffering=0) as f:
+        f.write(b"one\ntwo\n")
+        f.seek(0)
+        child = s.spawn("-c", "read x; echo $x; sleep 1", stdin=f)
+        assert child.stdout.readline() == b"one\n"
+        wait_until(lambda: f.tell() == 8)
+        f.seek(2)  # by somebody else here
+        child.communicate(timeout=WAIT_S)
+        assert f.tell() == 2, f.tell()
+        # By somebody in the sandbox, who has it still.
+        f.seek(0)
+        s.run("-c", "read x; exec 3<&0; (sleep 0.5; cat <&3 >held; mv held kept) >/dev/null 2>&1 &", stdin=f)
+        assert f.tell() == 8, f.tell()
+        wait_until(lambda: s.run("cat", "kept").returncode == 0)
+        assert s.run("cat", "kept").stdout == b"two\n"
+        assert s.run("rm", "kept").returncode == 0
+
+
+@test
 def a_command_that_reads_no_more_ends_all_the_same(s):
     child = subprocess.Popen("yes | " + " ".join(s.base) + " head -n 1", shell=True, cwd=s.cwd,
                              stdout=subprocess.PIPE)

@@ -211,6 +211,35 @@ Test(exec_line, stdin_past_the_credit_is_refused_and_unread_stdin_blocks_nobody)
 	cr_assert_leq(s.exit.stdin_bytes, PAI_EXEC_WINDOW / 2);
 }
 
+/* What is told at the exit: how much of the 9 bytes the command has read. */
+static uint64_t taken_of_nine(const char *script, bool ends)
+{
+	struct seen s;
+
+	seen_sh(&s, line, PAI_START_STDIN, script);
+	seen_wait_started(&s);
+	cr_assert_eq(pai_exec_stdin(s.exec, "one\ntwo\n\n", 9), 0);
+	if (ends) {
+		pai_exec_stdin_eof(s.exec);
+	}
+	seen_wait_last(&s);
+	cr_assert_eq(s.exit.kind, PAI_EXIT_CODE);
+	return s.exit.stdin_bytes;
+}
+
+Test(exec_line, what_was_left_of_stdin_counts_as_not_taken)
+{
+	for (int ends = 0; ends < 2; ends++) {
+		cr_assert_eq(taken_of_nine("sleep 0.1", ends), 0);
+		cr_assert_eq(taken_of_nine("read x; sleep 0.1", ends), 4);
+		cr_assert_eq(taken_of_nine("head -n 3 >/dev/null", ends), 9);
+		/* Somebody else may read it yet. */
+		cr_assert_eq(
+		    taken_of_nine("read x; exec 3<&0; sleep 1 <&3 >/dev/null 2>&1 &", ends), 9);
+	}
+	cr_assert_eq(taken_of_nine("read x; exec 0<&-; sleep 0.2", true), 4);
+}
+
 Test(exec_line, without_stdin_it_reads_the_end_at_once)
 {
 	struct seen s;
