@@ -14,6 +14,7 @@
 #include "providers/base/path.h"
 
 #define CONFIG_MAX (1u << 20)
+#define COMM_LEN 15 /* what the kernel keeps of a process's name */
 
 static const char *const always[] = {"ssh", "scp", "sftp", "ssh-agent", "ssh-add", "gpg", "gpg2",
     "gpgsm", "gpg-agent", "gpg-connect-agent", "dirmngr", "pinentry"};
@@ -40,6 +41,27 @@ static bool exe_of(pid_t pid, char room[PATH_MAX])
 	n = readlink(path, room, PATH_MAX - 1);
 	room[n > 0 ? n : 0] = '\0';
 	return n > 0;
+}
+
+/* gpg's programs and ssh's agent keep their file from their own user, with all else of them: only
+ * root can read it. Their name is left. */
+static bool is_hidden_helper(pid_t pid)
+{
+	char path[32], name[COMM_LEN + 2] = "";
+	pai_auto_file FILE *f = NULL;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	f = fopen(path, "re");
+	if (!f || !fgets(name, sizeof(name), f)) {
+		return false;
+	}
+	name[strcspn(name, "\n")] = '\0';
+	for (size_t i = 0; i < PAI_COUNT(always); i++) {
+		if (strncmp(name, always[i], COMM_LEN) == 0) {
+			return true;
+		}
+	}
+	return false;
 }
 
 bool pai_shell_is_git_helper(const char *line, const char *command)
@@ -174,7 +196,7 @@ bool pai_shell_is_hosts(const struct pai_run_place *place, char *const argv[])
 		return true;
 	}
 	if (!exe_of(getppid(), exe)) {
-		return false;
+		return errno == EACCES && is_hidden_helper(getppid());
 	}
 	if (strncmp(exe, PAI_RUN_HOST "/", strlen(PAI_RUN_HOST "/")) == 0) {
 		return true;

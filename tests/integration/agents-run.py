@@ -6,6 +6,7 @@ by absolute path; what stays on this machine; what --dry-run shows. As root, and
 user. PAI_OVER: as over_world.py has it."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -98,6 +99,55 @@ def credentials_stay_on_the_host(d):
     return ("ran here", r) if os.path.exists(theirs) else None
 
 
+def started_by(d, told, *agent, env=(), **kw):
+    """What a command said that `agent` has started; it says it here, where the canary is, or not at all."""
+    r = run(d, *agent, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **dict(env)},
+            **kw)
+    said = hold_world.get(told).decode() if os.path.exists(told) else "nothing"
+    if said != "nothing":
+        os.unlink(told)
+    return None if said == "canary\n" else (said, r)
+
+
+def ssh_starts_shells_here(d):
+    """A proxy for a way to a host, and what git is to use instead of ssh."""
+    told, config = TMP + "/told-by-ssh", TMP + "/gitconfig-ssh"
+    line = f"cat {CANARY} | tee {told} >&2; false"  # ssh hangs up on one that closes its output
+    why = started_by(d, told, "ssh", "-F", "none", "-o", f"ProxyCommand={line}", "nowhere")
+    ls = ("git", "ls-remote", "ssh://nowhere/x")
+    why = why or started_by(d, told, *ls, env={"GIT_SSH_COMMAND": line})
+    subprocess.run(["git", "config", "--file", config, "core.sshCommand", line], check=True)
+    why = why or started_by(d, told, *ls, env={"GIT_CONFIG_GLOBAL": config})
+    # The same, said by the workspace's own repository: whoever runs it, it isn't this machine.
+    d.run("sh", "-c", "git init -q via && git -C via config core.sshCommand \"$1\"", "sh", line)
+    return why or ("ran here" if started_by(d, told, "git", "-C", "/workspace/via", *ls[1:])[0] != "nothing" else None)
+
+
+def gpg_starts_shells_here(d):
+    """A pinentry that is a script."""
+    told, home, pinentry = TMP + "/told-by-gpg", TMP + "/gnupg", TMP + "/pinentry"
+    os.makedirs(home, mode=0o700)
+    for path, text in ((home + "/gpg-agent.conf", f"pinentry-program {pinentry}\n"),
+                       (pinentry, f"#!/bin/sh\ncat {CANARY} >{told}\n")):
+        with open(path, "w") as f:
+            f.write(text)
+    os.chmod(pinentry, 0o755)
+    return started_by(d, told, "gpg-agent", "--homedir", home, "--server", stdin=None,
+                      input="GET_PASSPHRASE --data x X X X\nBYE\n")
+
+
+def a_program_of_the_workspace_is_no_ssh(_, another):
+    """Where the mount runs programs at all: not by its name."""
+    d = another("exec", "exec")
+    os.mkdir(d.top + "/named")
+    shutil.copy(shutil.which("timeout"), d.top + "/named/ssh")
+    line = f"cat {CANARY} || echo away"
+    r = run(d, "/workspace/ssh", "10", "/bin/sh", "-c", line, key="named")
+    d.pai("kill", "named")
+    d.stop()
+    return None if r.stdout == "away\n" else r
+
+
 def an_agents_own_sandbox(d):
     """One that forbids Unix sockets, as Codex's does: one line, at once, and nothing runs."""
     r = run(d, sys.executable, "-B", HERE + "/no_unix.py", "/bin/bash", "-c", "echo ran")
@@ -160,7 +210,7 @@ def trusted(d, another):
     r = run(d, "/bin/sh", "-c", "echo ran")
     if r.stdout != "ran\n":
         return r
-    other = another("trusting", "trust")
+    other = another("trusting", git="trust")
     r = run(other, "/bin/sh", "-c", "echo ran", key="never-made")
     made = other.session("never-made")
     other.stop()
@@ -182,9 +232,16 @@ def play(d, another):
                      ("pai host runs here, and what it starts", host_stays_on_the_host),
                      ("an agent that begins as a script", a_launcher_in_shell),
                      ("git's credential helpers run here, a workspace's don't", credentials_stay_on_the_host),
+                     ("what ssh starts, and git instead of it, runs here, a workspace's doesn't",
+                      ssh_starts_shells_here),
                      ("an agent's own sandbox is named", an_agents_own_sandbox),
                      ("--dry-run", dry_run), ("what can't be run is said", refusals)):
         case(name, fn, d)
+    case("a program of the workspace is no ssh by its name", a_program_of_the_workspace_is_no_ssh, d, another)
+    if shutil.which("gpg-agent"):
+        case("what gpg starts runs here", gpg_starts_shells_here, d)
+    else:
+        skip("what gpg starts runs here", "no gpg-agent here")
     guard = {"git of this machine believes no repository of the sandbox's": (guarded, d),
              "a session whose repositories it would believe runs no agent": (trusted, d, another)}
     for name, (fn, *args) in guard.items():

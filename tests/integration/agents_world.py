@@ -12,13 +12,14 @@ CANARY = TMP + "/canary"  # a file of this machine, which no sandbox has
 
 
 def main(name, play):
-    """play(daemon, another) in a world that ends after it; exits. another(name, git): a second daemon."""
+    """play(daemon, another) in a world that ends after it; exits. another(name, option..., git=):
+    a second daemon."""
     hold_world.begin(name)
     with open(CANARY, "w") as f:
         f.write("canary\n")
     with over(TMP, "guard") as (provider, options):
-        def start(name, git="guard"):
-            return Daemon(provider, name, *[f"git={git}" if o.startswith("git=") else o for o in options])
+        def start(name, *more, git="guard"):
+            return Daemon(provider, name, *[f"git={git}" if o.startswith("git=") else o for o in options], *more)
         try:
             d = start(name)
             play(d, start)
