@@ -16,10 +16,10 @@
 static const char *const of_the_host[] = {"PATH", "HOME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_",
     "USER", "LOGNAME", "HOSTNAME", "MAIL", "TMPDIR", "TMP", "TEMP", "TMUX", "TMUX_*", "LD_*",
     "DISPLAY", "WAYLAND_*", "XAUTHORITY", "DBUS_*", "XDG_*", "SSH_*", "PAI_*", "*_PROXY",
-    "*EXECPATH", "*EXEC_PATH", "CLAUDE_CODE_TMPDIR", "CLAUDE_CODE_SHELL",
+    "GIT_CONFIG_PARAMETERS", "*EXECPATH", "*EXEC_PATH", "CLAUDE_CODE_TMPDIR", "CLAUDE_CODE_SHELL",
     "CLAUDE_CODE_SHELL_PREFIX"};
-static const char *const secret_words[] = {"KEY", "TOKEN", "SECRET", "PASSW", "PASSPHRASE",
-    "CREDENTIAL", "COOKIE", "AUTH", "PRIVATE", "SIGNATURE"};
+static const char *const secret_words[] = {"KEY", "TOKEN", "SECRET", "PASS", "PWD", "CRED",
+    "COOKIE", "AUTH", "JWT", "BEARER", "PRIVATE", "SIGNATURE"};
 static const char git_config[] = "GIT_CONFIG_";
 
 static bool fits(const char *pattern, const char *name)
@@ -49,18 +49,48 @@ static bool is_of_the_host(const char *name)
 static bool is_secret(const char *name)
 {
 	for (size_t i = 0; i < PAI_COUNT(secret_words); i++) {
-		if (strcasestr(name, secret_words[i])) {
+		const char *at = strcasestr(name, secret_words[i]);
+
+		/* Whom a commit names is no secret. */
+		while (at && strncasecmp(at, "AUTHOR_", strlen("AUTHOR_")) == 0) {
+			at = strcasestr(at + 1, secret_words[i]);
+		}
+		if (at) {
+			return true;
+		}
+	}
+	return fits("*_PAT", name);
+}
+
+/* A URL's: "scheme://user:password@host"; a token alone, where the scheme is one of the web. */
+static bool has_password(const char *value)
+{
+	static const char mark[] = "://";
+
+	for (const char *at = strstr(value, mark); at; at = strstr(at, mark)) {
+		bool is_web = (at - value >= 4 && strncasecmp(at - 4, "http", 4) == 0) ||
+			      (at - value >= 5 && strncasecmp(at - 5, "https", 5) == 0);
+		size_t host, len;
+
+		at += strlen(mark);
+		len = strcspn(at, "/?# \t\n");
+		for (host = len; host > 0 && at[host - 1] != '@'; host--) {
+		}
+		if (host > 0 && (is_web || memchr(at, ':', host))) {
 			return true;
 		}
 	}
 	return false;
 }
 
-/* Any piece of "a:b:c" that is an absolute path and not one of both sides. */
+/* Any piece, as of "a:b" or "ssh -i a -o b=c", that is an absolute path and not one of both sides.
+ */
 static bool is_host_path(const char *value)
 {
-	for (const char *at = value; at; at = strchr(at, ':'), at += at != NULL) {
-		size_t len = strcspn(at, ":");
+	static const char between[] = ":=,; \t\n\"'";
+
+	for (const char *at = value; at; at = strpbrk(at, between), at += at != NULL) {
+		size_t len = strcspn(at, between);
 		pai_auto_free char *piece = strndup(at, len);
 
 		/* Not "//", which is in the middle of a URL. */
@@ -101,16 +131,16 @@ static const char *find(char *const env[], const char *name)
 	return NULL;
 }
 
-/* The value of a setting whose key says that it is a secret or a program of this machine. */
-static bool is_git_value_kept_back(char *const env[], const char *name, const char *value)
+/* A setting that is a secret or a program of this machine, as its key says or it does itself. */
+static bool is_git_kept_back(char *const env[], const char *name, const char *value)
 {
 	static const char word[] = "VALUE_";
 	char key_name[NAME_MAX_BYTES];
 	const char *number = strstr(name, word);
 	const char *key;
 
-	if (!number) {
-		return false;
+	if (!number || has_password(value)) {
+		return has_password(value);
 	}
 	(void)snprintf(key_name, sizeof(key_name), "%sKEY_%s", git_config, number + strlen(word));
 	key = find(env, key_name);
@@ -157,11 +187,11 @@ enum pai_shell_env_verdict pai_shell_env_judge(
 		return PAI_ENV_HOSTS;
 	}
 	if (is_git_setting(name)) {
-		return is_git_value_kept_back(env, name, value) ? PAI_ENV_EMPTIED : PAI_ENV_PASSED;
+		return is_git_kept_back(env, name, value) ? PAI_ENV_EMPTIED : PAI_ENV_PASSED;
 	}
-	return is_secret(name)       ? PAI_ENV_SECRET
-	       : is_host_path(value) ? PAI_ENV_HOST_PATH
-				     : PAI_ENV_PASSED;
+	return is_secret(name) || has_password(value) ? PAI_ENV_SECRET
+	       : is_host_path(value)                  ? PAI_ENV_HOST_PATH
+						      : PAI_ENV_PASSED;
 }
 
 const char *pai_shell_env_verdict_name(enum pai_shell_env_verdict v)
@@ -171,11 +201,19 @@ const char *pai_shell_env_verdict_name(enum pai_shell_env_verdict v)
 	    [PAI_ENV_EMPTIED] = "passed empty: a host path, a helper or a secret",
 	    [PAI_ENV_INHERITED] = "refused: not the agent's own",
 	    [PAI_ENV_HOSTS] = "refused: of this machine",
-	    [PAI_ENV_SECRET] = "refused: named like a secret",
+	    [PAI_ENV_SECRET] = "refused: named like a secret, or a URL with a password",
 	    [PAI_ENV_HOST_PATH] = "refused: a path of this machine",
 	};
 
 	return names[v];
+}
+
+/* A key may not be empty. */
+static const char *emptied(const char *name)
+{
+	static const char key[] = "GIT_CONFIG_KEY_";
+
+	return strncmp(name, key, strlen(key)) == 0 ? "pai.kept" : "";
 }
 
 int pai_shell_env_take(
@@ -191,7 +229,8 @@ int pai_shell_env_take(
 			continue;
 		}
 		name = strndup(env[i], len);
-		r = name ? pai_strmap_set(ret, name, v == PAI_ENV_PASSED ? env[i] + len + 1 : "")
+		r = name ? pai_strmap_set(
+			       ret, name, v == PAI_ENV_PASSED ? env[i] + len + 1 : emptied(name))
 			 : -ENOMEM;
 		if (r < 0) {
 			return r == -EMSGSIZE ? pai_err_set(err, PAI_E_INPUT, "too many variables")

@@ -14,8 +14,8 @@ enum pai_shell_env_verdict {
 	PAI_ENV_EMPTIED,   /* one of git's numbered settings: without it git fails */
 	PAI_ENV_INHERITED, /* the agent has it from you */
 	PAI_ENV_HOSTS,     /* PATH, HOME, SHELL, LD_*, proxies, ... */
-	PAI_ENV_SECRET,    /* by its name */
-	PAI_ENV_HOST_PATH, /* its value is a path of this machine */
+	PAI_ENV_SECRET,    /* by its name, or a URL with a password */
+	PAI_ENV_HOST_PATH, /* a path of this machine is in its value */
 };
 /* "passed", "refused: ..." */
 const char *pai_shell_env_verdict_name(enum pai_shell_env_verdict v);

@@ -34,7 +34,18 @@ Test(shell_env, passes_what_the_agent_added_and_is_of_both_sides)
 	    {"github_token=k", PAI_ENV_SECRET}, {"DB_PASSWORD=k", PAI_ENV_SECRET},
 	    {"A=/home/u/x", PAI_ENV_HOST_PATH}, {"A=/workspace/x", PAI_ENV_PASSED},
 	    {"A=/workspace/x:/usr/x", PAI_ENV_HOST_PATH}, {"A=/workspacex", PAI_ENV_HOST_PATH},
-	    {"GIT_CONFIG_GLOBAL=/dev/null", PAI_ENV_PASSED}, {"A=http://h/x", PAI_ENV_PASSED}};
+	    {"GIT_CONFIG_GLOBAL=/dev/null", PAI_ENV_PASSED}, {"A=http://h/x", PAI_ENV_PASSED},
+	    {"DB_PASS=k", PAI_ENV_SECRET}, {"MYSQL_PWD=k", PAI_ENV_SECRET},
+	    {"GH_PAT=k", PAI_ENV_SECRET}, {"AWS_CREDS=k", PAI_ENV_SECRET},
+	    {"HTTP_AUTHORIZATION=k", PAI_ENV_SECRET}, {"GIT_AUTHOR_NAME=n", PAI_ENV_PASSED},
+	    {"GIT_AUTHOR_EMAIL=a@b", PAI_ENV_PASSED}, {"AUTHOR_AUTH=k", PAI_ENV_SECRET},
+	    {"DATABASE_URL=postgres://u:p@h/d", PAI_ENV_SECRET},
+	    {"A=x https://token@h/d y", PAI_ENV_SECRET}, {"A=ssh://git@h/d", PAI_ENV_PASSED},
+	    {"A=http://h:80/a@b", PAI_ENV_PASSED}, {"PATTERN=1", PAI_ENV_PASSED},
+	    {"GIT_CONFIG_PARAMETERS='a.b'='c'", PAI_ENV_HOSTS},
+	    {"GIT_SSH_COMMAND=ssh -i /home/u/k", PAI_ENV_HOST_PATH},
+	    {"NODE_OPTIONS=--require=/home/u/x.js", PAI_ENV_HOST_PATH},
+	    {"A=-f=/workspace/x /dev/null", PAI_ENV_PASSED}, {"A=1/2 s/a/b/", PAI_ENV_PASSED}};
 
 	for (size_t i = 0; i < PAI_COUNT(rows); i++) {
 		cr_assert_eq(judge(none, rows[i].entry), rows[i].verdict, "%s: %s", rows[i].entry,
@@ -49,13 +60,23 @@ Test(shell_env, passes_gits_settings_as_a_set)
 	static const char *const more[] = {"GIT_CONFIG_COUNT=4", "GIT_CONFIG_KEY_0=a.b",
 	    "GIT_CONFIG_VALUE_0=c", "GIT_CONFIG_KEY_1=core.pager", "GIT_CONFIG_VALUE_1=cat",
 	    "GIT_CONFIG_KEY_2=core.hooksPath", "GIT_CONFIG_VALUE_2=/home/u/hooks",
-	    "GIT_CONFIG_KEY_3=http.extraHeader", "GIT_CONFIG_VALUE_3=x", NULL};
+	    "GIT_CONFIG_KEY_3=http.extraHeader", "GIT_CONFIG_VALUE_3=x",
+	    "GIT_CONFIG_KEY_4=url.https://u:p@h/.insteadOf", "GIT_CONFIG_VALUE_4=https://h/",
+	    "GIT_CONFIG_KEY_5=remote.o.url", "GIT_CONFIG_VALUE_5=https://u:p@h/", NULL};
+	pai_auto_buf struct pai_buf start = PAI_BUF_INIT(1);
+	pai_auto_strmap struct pai_strmap taken = PAI_STRMAP_INIT;
+	struct pai_err err = PAI_ERR_INIT;
 
 	cr_assert_eq(judge(same, same[1]), PAI_ENV_INHERITED);
 	for (size_t i = 0; more[i]; i++) {
 		cr_assert_eq(judge(more, more[i]),
-		    i == 6 || i == 8 ? PAI_ENV_EMPTIED : PAI_ENV_PASSED, "%s", more[i]);
+		    i == 6 || i == 8 || i == 9 || i == 12 ? PAI_ENV_EMPTIED : PAI_ENV_PASSED, "%s",
+		    more[i]);
 	}
+	/* None is missing, and git takes them. */
+	cr_assert_eq(pai_shell_env_take(&start, (char *const *)(uintptr_t)more, &taken, &err), 0);
+	cr_assert_str_eq(pai_strmap_get(&taken, "GIT_CONFIG_VALUE_5"), "");
+	cr_assert_str_eq(pai_strmap_get(&taken, "GIT_CONFIG_KEY_4"), "pai.kept");
 }
 
 Test(shell_host, knows_what_git_puts_behind_a_helper)
