@@ -84,10 +84,40 @@ static bool is_helper_value(const char *line, const char *value)
 	       pai_shell_is_git_helper(line, named);
 }
 
+static const char *const repository[] = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR"};
+
+/* The environment without the names of a repository; the caller frees the list. */
+static char **outside_environment(void)
+{
+	size_t count = 0, at = 0;
+	char **list;
+
+	while (environ[count]) {
+		count++;
+	}
+	list = calloc(count + 1, sizeof(*list));
+	for (size_t i = 0; list && i < count; i++) {
+		bool is_left_out = false;
+
+		for (size_t k = 0; k < PAI_COUNT(repository); k++) {
+			size_t len = strlen(repository[k]);
+
+			is_left_out =
+			    is_left_out || (strncmp(environ[i], repository[k], len) == 0 &&
+					       environ[i][len] == '=');
+		}
+		if (!is_left_out) {
+			list[at++] = environ[i];
+		}
+	}
+	return list;
+}
+
 /* What git itself says outside of every repository: this machine's, the user's and what the command
  * line that began it set. "NAME\nVALUE", NUL after each. */
 static bool read_git_config(const char *git, struct pai_buf *ret)
 {
+	pai_auto_free char **env = outside_environment();
 	static char name[] = "git", config[] = "config", null[] = "-z", get[] = "--get-regexp",
 		    what[] = "^(credential\\.(.*\\.)?helper|core\\.(sshcommand|gitproxy|askpass)|"
 			     "gpg\\.(.*\\.)?program)$";
@@ -98,7 +128,7 @@ static bool read_git_config(const char *git, struct pai_buf *ret)
 	pid_t pid = -1;
 	int r;
 
-	if (pipe2(fds, O_CLOEXEC) < 0) {
+	if (!env || pipe2(fds, O_CLOEXEC) < 0) {
 		return false;
 	}
 	r = posix_spawn_file_actions_init(&acts);
@@ -110,7 +140,7 @@ static bool read_git_config(const char *git, struct pai_buf *ret)
 		r = r ? r
 		      : posix_spawn_file_actions_addopen(
 			    &acts, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-		r = r ? r : posix_spawn(&pid, git, &acts, NULL, argv, environ);
+		r = r ? r : posix_spawn(&pid, git, &acts, NULL, argv, env);
 		(void)posix_spawn_file_actions_destroy(&acts);
 	}
 	(void)close(fds[1]);
@@ -171,10 +201,10 @@ static bool serves_git(const char *exe, char *const argv[])
 			return true;
 		}
 	}
-	(void)unsetenv("GIT_DIR");
-	(void)unsetenv("GIT_WORK_TREE");
-	(void)unsetenv("GIT_COMMON_DIR");
 	if (read_git_config(exe, &config) && is_configured(&config, line)) {
+		for (size_t i = 0; i < PAI_COUNT(repository); i++) {
+			(void)unsetenv(repository[i]);
+		}
 		return true;
 	}
 	if (here >= 0) {

@@ -371,6 +371,14 @@ def what_the_agent_added_is_passed_and_nothing_else():
     assert code == 0 and out.endswith("one\n"), (code, out, err)
 
 
+@case("run")
+def what_git_tells_its_own_shells_is_passed():
+    top = os.path.dirname(SUB)
+    run(["git", "init", "-q", "own"], cwd=top)
+    code, out, err = run(["git", f"--git-dir={top}/own/.git", "-c", "alias.x=!echo dir=$GIT_DIR", "x"], cwd=top)
+    assert (code, out) == (0, f"dir={top}/own/.git\n"), (code, out, err)
+
+
 @case()
 def options_may_follow_c_and_a_name_and_arguments_the_command():
     expect(run(["/bin/bash", "-l", "-c", "echo $0,$1,$#", "zero", "one", "two words"]), (0, "zero,one,2\n", ""))
