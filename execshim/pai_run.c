@@ -335,7 +335,9 @@ static int list_env(struct pai_json *into)
 		v = v == PAI_ENV_PASSED || v == PAI_ENV_EMPTIED ? PAI_ENV_INHERITED : v;
 		bad = name ? pai_json_set_str(into, name, pai_shell_env_verdict_name(v)) : -ENOMEM;
 	}
-	return bad;
+	/* Those that are ours to say, whatever they are here. */
+	bad = bad ? bad : pai_json_set_str(into, "TMPDIR", "passed: " TMP);
+	return bad ? bad : pai_json_set_str(into, "TERM", "passed: on a terminal");
 }
 
 static struct pai_json *describe(const struct run *r)
@@ -378,9 +380,8 @@ static int show_plan(const struct pai_args *a, const struct run *r, struct pai_e
 	for (size_t i = 0; i < r->shells.count; i++) {
 		printf("  %s\n", pai_printable(r->shells.files[i]));
 	}
-	printf("to the sandbox's commands: TMPDIR, TERM on a terminal, and what the agent adds or "
-	       "changes, less what "
-	       "is refused by these rules:\n");
+	printf("passed to the sandbox's commands are these, and what the agent adds or changes, "
+	       "less what is refused by the same rules:\n");
 	for (const struct pai_json *m = pai_json_at(env, 0); m; m = pai_json_next(m)) {
 		printf("  %s: ", pai_printable(pai_json_name(m)));
 		printf("%s\n", pai_json_text(m));
