@@ -28,8 +28,8 @@
 
 static const char *const usual[] = {
     "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin"};
-static const char *const names[] = {"sh", "bash", "dash", "zsh", "ash", "ksh", "ksh93", "mksh",
-    "lksh", "yash", "rbash", "csh", "tcsh", "fish"};
+/* Beside shells: what is one by its first argument. */
+static const char *const many_in_one[] = {"busybox", "toybox", NULL};
 
 /* --- the shells --- */
 
@@ -63,19 +63,31 @@ static int add_shell(
 	return 0;
 }
 
+static int add_names(struct pai_run_shells *s, const char *dir, int len, const char *const *names,
+    const char *own, struct pai_err *err)
+{
+	int r = 0;
+
+	for (; r == 0 && *names; names++) {
+		pai_auto_free char *path = NULL;
+
+		if (asprintf(&path, "%.*s/%s", len, dir, *names) < 0) {
+			path = NULL;
+			return pai_err_no_memory(err);
+		}
+		r = add_shell(s, path, own, err);
+	}
+	return r;
+}
+
 static int add_folder(
     struct pai_run_shells *s, const char *dir, size_t len, const char *own, struct pai_err *err)
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && len > 0 && dir[0] == '/' && i < PAI_COUNT(names); i++) {
-		pai_auto_free char *path = NULL;
-
-		if (asprintf(&path, "%.*s/%s", (int)len, dir, names[i]) < 0) {
-			path = NULL;
-			return pai_err_no_memory(err);
-		}
-		r = add_shell(s, path, own, err);
+	if (len > 0 && dir[0] == '/') {
+		r = add_names(s, dir, (int)len, pai_shell_names, own, err);
+		r = r < 0 ? r : add_names(s, dir, (int)len, many_in_one, own, err);
 	}
 	return r;
 }

@@ -17,9 +17,9 @@
 #define PAI_SH "pai-sh"
 #define OWN_NAME "pai-exec"
 
-static const char *const shells[] = {"sh", "bash", "dash", "zsh", "ash", "ksh", "ksh93", "mksh",
+const char *const pai_shell_names[] = {"sh", "bash", "dash", "zsh", "ash", "ksh", "ksh93", "mksh",
     "lksh", "yash", "rbash", "rzsh", "rksh", "csh", "tcsh", "fish", "nu", "xonsh", "elvish", "pwsh",
-    PAI_SH};
+    PAI_SH, NULL};
 
 struct call {
 	const struct pai_shell_called *called;
@@ -31,8 +31,8 @@ struct call {
 
 bool pai_shell_is_name(const char *name)
 {
-	for (size_t i = 0; i < PAI_COUNT(shells); i++) {
-		if (strcmp(name, shells[i]) == 0) {
+	for (size_t i = 0; pai_shell_names[i]; i++) {
+		if (strcmp(name, pai_shell_names[i]) == 0) {
 			return true;
 		}
 	}

@@ -12,6 +12,7 @@
 
 #include "execshim/exec_run.h"
 
+extern const char *const pai_shell_names[]; /* NULL-terminated */
 /* The name of a shell that runs lines of a user's: "bash", not "tmux", "git-shell" or "nologin". */
 bool pai_shell_is_name(const char *name);
 

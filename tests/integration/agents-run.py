@@ -79,6 +79,16 @@ def a_launcher_in_shell(d):
     return None if r.stdout == "here away\n" else r
 
 
+def a_shell_within_busybox(d):
+    box = shutil.which("busybox")
+    line = f"cat {CANARY} 2>/dev/null || echo away"
+    there = run(d, box, "sh", "-c", line)
+    here = run(d, box, "cat", CANARY)
+    host = run(d, PAI, "host", "--", box, "sh", "-c", line)
+    good = (there.stdout, here.stdout, host.stdout) == ("away\n", "canary\n", "canary\n")
+    return None if good else (there, here, host)
+
+
 HELPER = "!f() { test \"$1\" = get && echo username=u && echo password=p; echo $1 >> %s; }; f"
 
 
@@ -163,6 +173,9 @@ def dry_run(d):
     plan = json.loads(r.stdout)
     if plan["workspace"] != d.top + "/k" or plan["tmp"] != "/workspace/.pai/t":
         return plan
+    env_of = plan["environment"]
+    if env_of["TMPDIR"] != "passed: /workspace/.pai/t" or env_of["TERM"] != "passed: on a terminal":
+        return env_of
     missing = [p for p in ("/bin/sh", "/bin/bash") if os.path.realpath(p) not in plan["masked"]]
     passed = [k for k in SECRETS if not plan["environment"][k].startswith("refused")]
     text = subprocess.run([PAI, "-n", d.name, "run", "-s", "k", "--dry-run"], env=env, timeout=30,
@@ -242,6 +255,10 @@ def play(d, another):
         case("what gpg starts runs here", gpg_starts_shells_here, d)
     else:
         skip("what gpg starts runs here", "no gpg-agent here")
+    if shutil.which("busybox"):
+        case("a shell within busybox", a_shell_within_busybox, d)
+    else:
+        skip("a shell within busybox", "no busybox here")
     guard = {"git of this machine believes no repository of the sandbox's": (guarded, d),
              "a session whose repositories it would believe runs no agent": (trusted, d, another)}
     for name, (fn, *args) in guard.items():
