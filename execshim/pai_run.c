@@ -263,6 +263,7 @@ static int set_env(const struct run *r, struct pai_err *err)
 {
 	static const char *const bash[] = {"/bin/bash", "/usr/bin/bash"};
 	const char *shell = "/bin/sh";
+	const char *hosts_tmp = getenv("TMPDIR");
 	const struct {
 		const char *name, *value;
 	} rows[] = {{"TMPDIR", r->place.tmp}, {"CLAUDE_CODE_TMPDIR", r->place.tmp},
@@ -279,6 +280,9 @@ static int set_env(const struct run *r, struct pai_err *err)
 		}
 	}
 	bad = bad || setenv("SHELL", shell, 1) < 0 || setenv("CLAUDE_CODE_SHELL", shell, 1) < 0;
+	/* Where programs made by Bun unpack libraries that they load: code that the sandbox could
+	 * change, were it in the shared folder (which is noexec, so that they fail instead). */
+	bad = bad || setenv("BUN_TMPDIR", hosts_tmp ? hosts_tmp : "/tmp", 0) < 0;
 	for (size_t i = 0; !bad && i < PAI_COUNT(rows); i++) {
 		bad = setenv(rows[i].name, rows[i].value, 1) < 0;
 	}

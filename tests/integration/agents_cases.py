@@ -379,6 +379,21 @@ def what_git_tells_its_own_shells_is_passed():
     assert (code, out) == (0, f"dir={top}/own/.git\n"), (code, out, err)
 
 
+@case("run")
+def what_an_agent_unpacks_for_itself_runs_here():
+    """Programs made by Bun load their libraries from there, and nobody in a sandbox may change them."""
+    if KIND == "plain":
+        return
+    folder = os.environ["BUN_TMPDIR"]
+    assert not folder.startswith(TOP), folder
+    copy = shutil.copy(shutil.which("true"), f"{folder}/unpacked-{os.getpid()}")
+    try:
+        expect(subprocess.run([copy], timeout=WAIT_S).returncode, 0)
+        expect(run(["/bin/sh", "-c", f"test -e {copy}; echo $? $BUN_TMPDIR"])[1], "1\n")
+    finally:
+        os.remove(copy)
+
+
 @case()
 def options_may_follow_c_and_a_name_and_arguments_the_command():
     expect(run(["/bin/bash", "-l", "-c", "echo $0,$1,$#", "zero", "one", "two words"]), (0, "zero,one,2\n", ""))
