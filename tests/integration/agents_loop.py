@@ -99,7 +99,7 @@ class Agent:
     """One that was started in session k, on a terminal; its model is on loopback."""
 
     def __init__(self, d, model, argv, env):
-        self.d, self.model, self.said = d, model, b""
+        self.d, self.model, self.said, self.at = d, model, b"", 0
         self.terminal, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
         self.p = subprocess.Popen([BUILD + "/pai", "-n", d.name, "run", "-s", "k", "--", *argv], cwd=LAUNCHER,
@@ -116,12 +116,25 @@ class Agent:
         except OSError:  # nobody has the other end any more
             pass
 
-    def type(self, keys):
-        os.write(self.terminal, keys)
+    def type(self, line):
+        os.write(self.terminal, line.encode())
+
+    def until(self, word, seconds=60):
+        """Waits for `word` on the terminal, after what was waited for last; what came before it."""
+        wait_for(lambda: word.encode() in self.said[self.at:] or self.p.poll() is not None, seconds, repr(word))
+        before, found, _ = self.said[self.at:].partition(word.encode())
+        assert found, f"it ended before it said {word!r}"
+        self.at += len(before) + len(found)
+        return before.decode(errors="replace")
+
+    def stop(self):
+        self.type("\x03")
 
     def end(self):
         """What it said, of late."""
         try:
+            if self.p.poll() is None:
+                self.stop()
             self.p.wait(20)
         except subprocess.TimeoutExpired:
             os.killpg(self.p.pid, signal.SIGKILL)
@@ -138,10 +151,10 @@ def is_harmed(canary):
     return "a process" if canary.poll() is not None else None
 
 
-def go_through(d, agent, script):
-    """What is wrong, or None. The agent is interrupted in its last call, and ends."""
+def go_through(d, agent, script, interrupt):
+    """What is wrong, or None. The agent is interrupted in its last call."""
     going = d.top + "/k/going"
-    wait_for(lambda: agent.p.poll() is not None or os.path.exists(going) and is_running(d, HANGS), 60, "the last call")
+    wait_for(lambda: agent.p.poll() is not None or os.path.exists(going) and is_running(d, HANGS), 240, "the last call")
     said = list(agent.model.answers)
     for i, wanted in enumerate(script.wanted[:-1]):
         missing = wanted if i >= len(said) else [w for w in wanted if w not in said[i]]
@@ -152,22 +165,24 @@ def go_through(d, agent, script):
             return "the files differ"
     if fetch_by_port(d) != EDITED + "\n":
         return "pai port brings something else"
-    agent.type(b"\x03")
+    interrupt(agent)
     wait_for(lambda: not is_running(d, HANGS), 10, "the end of the command that was interrupted")
     return None
 
 
-def loop(d, script, argv, env):
+def loop(d, script, argv, env, ask=None, interrupt=Agent.stop):
+    """argv and env are made of the model; ask(agent) is what a person does first, where argv isn't all."""
     model = Model(script.calls)
     agent = Agent(d, model, argv(model), env(model))
     try:
-        why = go_through(d, agent, script)
+        if ask:
+            ask(agent)
+        why = go_through(d, agent, script, interrupt)
     except Exception as e:
         why = repr(e)
-        agent.type(b"\x03")
     said = agent.end()
     model.close()
-    return f"{why}; it said {said!r}, was asked {model.others}" if why else None
+    return f"{why}; after {len(model.answers)} answers; it said {said!r}, was asked {model.others}" if why else None
 
 
 def canaries():
@@ -177,9 +192,12 @@ def canaries():
     return subprocess.Popen(CANARY.split())
 
 
-def test(name, install, *cases):
+def test(name, install, *cases, is_slow=False):
     """install() gives what each of `cases`, (what, fn(daemon, program)), is called with."""
     begin(name)
+    if is_slow and not hold_world.LONG:
+        skip(name, "it may take over half a minute: at full length only (PAI_LONG=1)")
+        return
     canary = None
     try:
         program = install()
@@ -193,7 +211,7 @@ def test(name, install, *cases):
         canary = canaries()
         d = Daemon("local", "agents")
         os.mkdir(d.top + "/k")
-        assert d.run("sh", "-c", "echo yes > /tmp/in-the-sandbox")[0] == 0
+        assert d.run("sh", "-c", "git init -q && echo yes > /tmp/in-the-sandbox")[0] == 0
         for what, fn in cases:
             case(f"{name} {what}", fn, d, program)
         case(f"{name}: no command of it has touched this machine", is_harmed, canary)

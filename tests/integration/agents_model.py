@@ -3,7 +3,8 @@ Completions, Gemini's generateContent. Not a test by itself.
 
 The script is a list of calls, each (tool, arguments). How many answers of tools a request brings along says
 which call is next; after the last one the model is done. A request that doesn't offer the script's first tool
-(for a title, a summary, a route) gets an empty object.
+(for a title, a summary, a route) gets an empty object. A script of texts is for an agent whose model has no
+tools: said one a request.
 """
 import http.server
 import json
@@ -163,7 +164,9 @@ class Model:
         if isinstance(spoken, Generate):
             ask["stream"] = "stream" in path
         say = NOTHING
-        if self.calls[0][0] in spoken.tools(ask):
+        if isinstance(self.calls[0], str):
+            say = self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]
+        elif self.calls[0][0] in spoken.tools(ask):
             told = spoken.answers(ask)
             self.answers[len(self.answers):] = told[len(self.answers):]
             say = self.calls[len(told)] if len(told) < len(self.calls) else DONE
