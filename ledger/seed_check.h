@@ -1,0 +1,57 @@
+/*
+ * seed_check: one check of a sandbox: what the list declares and the ledger in the sandbox lacks is
+ * copied, over the provider's contract alone. The list comes from a file or a program, stored files
+ * from the file provider, a directory or a program; programs run one at a time, in the directory
+ * that they lie in, each as a POSIX session of its own.
+ *
+ *   program        is given                                 and says
+ *   list           the ids on its standard input, as JSON   the list
+ *   file provider  a file's id, and the ids as above        its bytes
+ *   loader         nothing                                  its file's bytes
+ *
+ * Exit status 0: what was printed counts; 75 (of the last two): this file is skipped this time;
+ * anything else: it can't be loaded.
+ *
+ * The order of writing, for a check that is cut off anywhere: records of what is to be replaced go
+ * first, then come the files, then their records. So a file is copied once more, never left out.
+ */
+#ifndef PAI_LEDGER_SEED_CHECK_H
+#define PAI_LEDGER_SEED_CHECK_H
+
+#include <sys/types.h>
+
+#include "providers/base/cancel.h"
+#include "providers/base/json.h"
+#include "providers/provider.h"
+
+#define PAI_SEED_CEILING_MS 300000
+#define PAI_SEED_FILE_MAX (50u << 20) /* bytes of one: what every provider takes in one call */
+
+struct pai_seed_config {
+	const char *list;  /* absolute; what ends in ".json" is the list itself, else a program */
+	const char *files; /* the file provider: a directory, or a program; NULL: none */
+	uint64_t ceiling_ms;
+};
+struct pai_seed_job {
+	const struct pai_seed_config *config;
+	struct pai_sandbox *sandbox;
+	const char *ids;   /* an object of texts, JSON; NULL: nobody has said */
+	bool reads_stored; /* the scope is one whose stored files may be read */
+	/* The POSIX session of the program that runs, 0 when none does. */
+	void (*tell)(void *arg, pid_t session);
+	void *arg;
+};
+struct pai_seed_outcome {
+	struct pai_json *missing; /* array of paths; the caller's. NULL after success */
+	size_t copied;
+};
+/*
+ * Within the ceiling, and until cancelled. Errors
+ *   SEED       some files are not there: outcome->missing, save those that were skipped. After a
+ *              list that is none, or not to be had, nobody knows which: none
+ *   CANCELLED, NOT_FOUND, UNAVAILABLE and the like: the sandbox's; nothing is known
+ */
+int pai_seed_check(const struct pai_seed_job *job, struct pai_cancel *cancel,
+    struct pai_seed_outcome *outcome, struct pai_err *err) PAI_WARN_UNUSED;
+
+#endif
