@@ -63,6 +63,7 @@ void pai_env_unref(struct pai_env *e)
 	if (e->user && s->m->listener.free_user) {
 		s->m->listener.free_user(s->m->listener.arg, e->user);
 	}
+	pai_env_seed_fini(e);
 	(void)pthread_mutex_destroy(&e->lock);
 	part_freed(e);
 }
@@ -207,7 +208,8 @@ int pai_env_compose(struct pai_session *s, struct pai_sandbox *take_sandbox,
 	e->session = pai_session_ref(s);
 	e->sandbox = take_sandbox;
 	pai_session_identity_of(e->sandbox, &e->identity);
-	r = compose_ws(e, call, err);
+	r = pai_env_seed_init(e, err);
+	r = r < 0 ? r : compose_ws(e, call, err);
 	if (r < 0) {
 		return r;
 	}
@@ -228,6 +230,7 @@ void pai_env_revoke(struct pai_env *e)
 	struct pai_exec_line *line;
 
 	atomic_store(&e->revoked, true);
+	pai_env_seed_end(e);
 	pai_ws_revoke(e->ws);
 	(void)pthread_mutex_lock(&e->lock);
 	line = e->line_count ? pai_exec_line_ref(e->lines[e->line_count - 1]) : NULL;

@@ -86,7 +86,7 @@ int pai_session_lock_file(struct pai_session *s, const char *suffix, const struc
 
 void pai_session_drop_lock_files(struct pai_session *s)
 {
-	static const char *const suffixes[] = {"make", "lock"};
+	static const char *const suffixes[] = {"make", "lock", "seed"};
 
 	for (size_t i = 0; s->m->lock_dir && i < PAI_COUNT(suffixes); i++) {
 		pai_auto_fd int fd = -1;

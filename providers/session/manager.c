@@ -18,6 +18,7 @@
 #define MAKERS 32
 #define RENEWERS 64 /* each at most 30 s at a call that is not answered */
 #define MAKERS_QUEUE 4096
+#define SEEDERS 64 /* checks at a time: each may run the user's programs for minutes */
 /* Listed sandboxes that become known keys: a hostile list may not fill the store. */
 #define DISCOVER_MAX 10000
 
@@ -76,6 +77,17 @@ int pai_sessions_submit_renewal(
 
 	(void)pthread_mutex_lock(&m->lock);
 	r = submit_locked(m, m->renewers, fn, arg, err);
+	(void)pthread_mutex_unlock(&m->lock);
+	return r;
+}
+
+int pai_sessions_submit_check(
+    struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err)
+{
+	int r;
+
+	(void)pthread_mutex_lock(&m->lock);
+	r = submit_locked(m, m->seeders, fn, arg, err);
 	(void)pthread_mutex_unlock(&m->lock);
 	return r;
 }
@@ -148,6 +160,9 @@ static int configure(struct pai_sessions *m, const struct pai_session_options *o
 	m->create_timeout_ms = o->create_timeout_ms ? o->create_timeout_ms : CREATE_TIMEOUT_MS;
 	m->portable = o->portable;
 	m->raw_ids = o->raw_ids;
+	if (o->seeder) {
+		m->seeder = *o->seeder;
+	}
 	r = copy_text(&m->key_metadata, key_metadata, err);
 	r = r < 0 ? r : copy_text(&m->create_program, o->create_program, err);
 	r = r < 0 ? r : copy_text(&m->lock_dir, lock_dir, err);
@@ -182,12 +197,15 @@ int pai_sessions_new(struct pai_provider *take_provider, struct pai_store *take_
 		m->makers = pai_pool_new("make", MAKERS, MAKERS_QUEUE);
 		m->renewers = pai_pool_new("renew", RENEWERS, MAKERS_QUEUE);
 		m->closing = pai_cancel_new();
-		r = m->makers && m->renewers && m->closing ? pai_sessions_keeper_start(m, err)
-							   : pai_err_no_memory(err);
+		m->seeders = m->seeder.check ? pai_pool_new("seed", SEEDERS, MAKERS_QUEUE) : NULL;
+		r = m->makers && m->renewers && m->closing && (m->seeders || !m->seeder.check)
+			? pai_sessions_keeper_start(m, err)
+			: pai_err_no_memory(err);
 	}
 	if (r < 0) {
 		pai_pool_free(m->makers);
 		pai_pool_free(m->renewers);
+		pai_pool_free(m->seeders);
 		free_manager(m);
 		return r;
 	}
@@ -221,6 +239,24 @@ static void cancel_jobs(struct pai_sessions *m)
 	free(all);
 }
 
+/* A check that was cut off is begun again by whoever comes next: nobody waits for it. */
+static void cancel_checks(struct pai_sessions *m)
+{
+	size_t count = 0;
+	struct pai_session **all = pai_sessions_all(m, &count);
+
+	for (size_t i = 0; all && i < count; i++) {
+		struct pai_env *e = pai_session_current(all[i]);
+
+		if (e) {
+			pai_env_seed_end(e);
+			pai_env_unref(e);
+		}
+		pai_session_unref(all[i]);
+	}
+	free(all);
+}
+
 static void detach_all(struct pai_sessions *m)
 {
 	size_t count = 0;
@@ -244,6 +280,7 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 	struct pai_err err = PAI_ERR_INIT;
 	struct pai_pool *makers;
 	struct pai_pool *renewers;
+	struct pai_pool *seeders;
 	int r = 0;
 
 	if (!m) {
@@ -252,6 +289,13 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 	pai_cancel_fire(m->closing);
 	(void)pthread_mutex_lock(&m->lock);
 	m->is_closing = true;
+	seeders = m->seeders;
+	m->seeders = NULL;
+	(void)pthread_mutex_unlock(&m->lock);
+	if (seeders) {
+		cancel_checks(m);
+	}
+	(void)pthread_mutex_lock(&m->lock);
 	while (r == 0 && m->admitted > 0) {
 		r = pai_waitq_wait(&m->drained, &m->lock, &call, "drain", &err);
 	}
@@ -267,6 +311,7 @@ void pai_sessions_close(struct pai_sessions *m, uint64_t deadline_ms)
 	cancel_jobs(m);
 	pai_pool_free(makers);
 	pai_pool_free(renewers);
+	pai_pool_free(seeders);
 	detach_all(m);
 	pai_sessions_unref(m);
 }
@@ -400,6 +445,7 @@ void pai_session_unref(struct pai_session *s)
 		(void)close(s->lock_fd);
 	}
 	(void)pthread_mutex_destroy(&s->lock);
+	free(s->missing);
 	free(s);
 	pai_sessions_unref(m);
 }

@@ -16,6 +16,7 @@
 
 #include "providers/base/cancel.h"
 #include "providers/base/err.h"
+#include "providers/base/json.h"
 #include "providers/base/pool.h"
 #include "providers/helper/exec_line.h"
 #include "providers/provider.h"
@@ -48,6 +49,43 @@ int pai_env_exec(struct pai_env *e, const struct pai_call *call, struct pai_exec
  * files). */
 void pai_env_busy(struct pai_env *e, int delta);
 
+/* --- seeds --- */
+/*
+ * Whoever copies files into an environment before it is used (the seed's "Seed the workspace").
+ * One check at a time for an environment, on a thread of its own, which outlives those who wait for
+ * it and is cancelled when the environment is reset, killed or lost.
+ */
+struct pai_seed_round {
+	struct pai_cancel *cancel; /* borrowed */
+	/* Which POSIX session the program that runs leads, 0 none: whoever asks from inside of it
+	 * would wait for itself. */
+	void (*tell)(void *arg, pid_t session);
+	void *arg;
+};
+struct pai_session_seeder {
+	/* SEED: what is not there is *missing, an array of paths, the caller's. Other failures are
+	 * the sandbox's: the next who asks checks again. */
+	int (*check)(void *arg, struct pai_session *s, struct pai_env *e,
+	    const struct pai_seed_round *round, struct pai_json **missing, struct pai_err *err);
+	void *arg;
+};
+#define PAI_RUN_MAX 128 /* bytes of a run's name */
+struct pai_seed_ask {
+	const char *run; /* what this is part of: checked once for each; NULL or "": of none */
+	uint32_t sid;    /* the caller's POSIX session; 0: nobody's */
+};
+/* Returns when the environment, and this run, have been checked, by whomever. SEED for the one who
+ * began the check that failed: see pai_session_missing(). EDEADLK (SYS) for the seeder's own
+ * programs. RESET: the environment is gone. Without a seeder nothing is done. */
+int pai_session_seed(struct pai_session *s, struct pai_env *e, const struct pai_seed_ask *ask,
+    const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
+/* It has been checked once, or nothing is seeded: who is of no run need not ask. */
+bool pai_env_is_seeded(const struct pai_env *e);
+/* The POSIX session of the seeder's program that runs for it; 0: none. */
+pid_t pai_env_seed_session(const struct pai_env *e);
+/* What the session's last check did not bring, an array of paths; NULL: nothing. The caller's. */
+struct pai_json *pai_session_missing(struct pai_session *s);
+
 /* --- manager --- */
 struct pai_session_listener {
 	/* A new environment is being composed: fill the workspace configuration; the returned
@@ -76,6 +114,7 @@ struct pai_session_options {
 	const char *create_program;
 	bool portable; /* helper=off: contract calls only */
 	bool raw_ids;
+	const struct pai_session_seeder *seeder; /* copied; NULL: nothing is seeded */
 };
 /* Takes provider and store (also on failure). `pool` is borrowed. `lock_dir` holds one lock file
  * per key for the exclusive queue, shared by the daemons of this host; NULL: in-process only. */
@@ -137,13 +176,15 @@ int pai_session_verify(struct pai_session *s, struct pai_env *e, const struct pa
  * environment was lost and no reset or dispose came in between. *environment_reset (set also on
  * failure): it ran in a replacement, or was the first to use one. Exclusive: in the key's mutation
  * queue, serial with others of it and with reset, in every process of this host; `token` non-zero:
- * the caller is inside that use already and passes.
+ * the caller is inside that use already and passes. fn runs in an environment that has been
+ * checked for `seed`; waiting for that takes as long as a check does, whatever `call` says.
  */
 typedef int (*pai_session_fn)(void *arg, struct pai_env *e, struct pai_err *err);
 struct pai_use {
 	bool exclusive;
 	uint64_t token;
 	uint32_t flags; /* PAI_ACQUIRE_* */
+	struct pai_seed_ask seed;
 };
 int pai_session_use(struct pai_session *s, const struct pai_use *use, pai_session_fn fn, void *arg,
     const struct pai_call *call, bool *environment_reset, struct pai_err *err) PAI_WARN_UNUSED;

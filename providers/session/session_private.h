@@ -36,6 +36,20 @@ struct pai_env_event {
 	struct pai_env_event *next;
 };
 
+#define PAI_SEED_RUNS 64 /* of an environment that are remembered: the rest are checked again */
+struct pai_seed_trigger; /* who began the check and waits for what it says: seed.c */
+/* seed.c; the environment's lock. */
+struct pai_env_seed {
+	struct pai_waitq changed;
+	struct pai_cancel *cancel;
+	bool is_checking;
+	struct pai_seed_trigger *trigger;
+	uint64_t runs[PAI_SEED_RUNS]; /* hashes */
+	size_t run_count;             /* so far */
+	atomic_bool is_done;          /* some check came to its end */
+	atomic_int session;           /* that of the seeder's program */
+};
+
 struct pai_env {
 	atomic_uint refs;
 	/* What the sandbox, and with it the session and the provider, is kept for: the references
@@ -65,6 +79,7 @@ struct pai_env {
 	/* The last one is used; those before it have died, and are kept for who borrowed them. */
 	struct pai_exec_line **lines;
 	size_t line_count;
+	struct pai_env_seed seed;
 };
 
 struct pai_session {
@@ -92,6 +107,8 @@ struct pai_session {
 	struct pai_env_event *events, **events_end;
 	bool is_delivering;
 
+	char *missing; /* JSON; NULL: none */
+
 	/* exclusive.c */
 	struct pai_exclusive_waiter *queue;
 	uint64_t holder; /* token; 0: free */
@@ -110,9 +127,11 @@ struct pai_sessions {
 
 	struct pai_provider *provider;
 	struct pai_store *store;
-	struct pai_pool *pool;      /* borrowed */
-	struct pai_pool *makers;    /* creations: those who wait for one may fill `pool` */
-	struct pai_pool *renewers;  /* the keeper's: creations that hang may fill `makers` */
+	struct pai_pool *pool;     /* borrowed */
+	struct pai_pool *makers;   /* creations: those who wait for one may fill `pool` */
+	struct pai_pool *renewers; /* the keeper's: creations that hang may fill `makers` */
+	struct pai_pool *seeders;  /* checks; NULL: nothing is seeded */
+	struct pai_session_seeder seeder;
 	struct pai_cancel *closing; /* fired by the close: renewals are not waited for */
 	struct pai_session_listener listener;
 	struct pai_create_options create;
@@ -134,6 +153,8 @@ void pai_sessions_leave(struct pai_sessions *m);
 int pai_sessions_submit(
     struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_sessions_submit_renewal(
+    struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_sessions_submit_check(
     struct pai_sessions *m, pai_work_fn fn, void *arg, struct pai_err *err) PAI_WARN_UNUSED;
 void pai_sessions_unref(struct pai_sessions *m);
 /* Every session there is, references; free() the array after unref of each. NULL without memory. */
@@ -219,6 +240,15 @@ void pai_env_revoke(struct pai_env *e);
 /* Whether it is known here, without a call, that the sandbox is gone. */
 bool pai_env_is_seen_gone(struct pai_env *e);
 void pai_session_identity_of(const struct pai_sandbox *sb, struct pai_session_identity *ret);
+
+/* seed.c */
+int pai_session_seed_entered(struct pai_session *s, struct pai_env *e,
+    const struct pai_seed_ask *ask, const struct pai_call *call,
+    struct pai_err *err) PAI_WARN_UNUSED;
+int pai_env_seed_init(struct pai_env *e, struct pai_err *err) PAI_WARN_UNUSED;
+void pai_env_seed_fini(struct pai_env *e);
+/* The environment is revoked: its check ends. */
+void pai_env_seed_end(struct pai_env *e);
 
 /* exclusive.c */
 /* Into the queue, or through it with the token of the use that the caller is inside of: *taken is

@@ -94,7 +94,8 @@ static int try(struct use *u, const struct pai_err *first, bool *again, struct p
 		*u->environment_reset = true;
 	}
 	pai_env_busy(e, 1);
-	r = u->fn(u->arg, e, err);
+	r = pai_session_seed_entered(u->s, e, &u->how->seed, u->call, err);
+	r = r < 0 ? r : u->fn(u->arg, e, err);
 	pai_env_busy(e, -1);
 	if (r < 0 && is_lost(u, e, err)) {
 		*again = true;
