@@ -66,7 +66,20 @@ void pai_args_fini(struct pai_args *a);
 int pai_args_add_options(
     struct pai_strmap *options, const char *text, struct pai_err *err) PAI_WARN_UNUSED;
 
-/* pai_commands.c: the session meant, by the one word, -s, or with `by_place` the place stood in. */
+/* pai_commands.c */
+int pai_cmd_ls(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_status(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_probe(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_create(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_reset(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_pause(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_barrier(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_kill(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_trust(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_umount(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_log(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_conformance(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+/* The session meant, by the one word, -s, or with `by_place` the place stood in. */
 int pai_cmd_need_session(const struct pai_args *a, bool by_place, char ret[PAI_KEY_MAX + 1],
     struct pai_err *err) PAI_WARN_UNUSED;
 
