@@ -4,10 +4,7 @@
 
 #include "fusefs/control_work.h"
 #include "providers/base/auto.h"
-#include "providers/base/log.h"
 #include "providers/base/scope.h"
-
-#define TEXT_DEPTH 4
 
 int pai_control_keep_scope(struct pai_control_work *w, const char *key, struct pai_err *err)
 {
@@ -40,43 +37,19 @@ int pai_control_keep_scope(struct pai_control_work *w, const char *key, struct p
 		    : pai_err_no_memory(err);
 }
 
-/* A key that nobody has explained is a threadId; one that looks derived is of that scope, and of
- * what ids only its maker knows. */
-static int put_unsaid(const char *key, bool with_ids, struct pai_json *into)
-{
-	pai_auto_json struct pai_json *ids = with_ids ? pai_json_object() : NULL;
-	enum pai_scope scope = PAI_SCOPE_THREAD;
-	bool is_derived = pai_scope_of_key(key, &scope);
-	int r = pai_json_set_str(into, "scope", pai_scope_name(scope));
-
-	if (r < 0 || !with_ids) {
-		return r;
-	}
-	if (is_derived) {
-		return pai_json_set_null(into, "ids");
-	}
-	r = pai_json_set_str(ids, "threadId", key);
-	return r < 0 ? r : pai_json_set(into, "ids", PAI_TAKE(ids));
-}
-
 int pai_control_put_scope(
     struct pai_control_work *w, const char *key, bool with_ids, struct pai_json *into)
 {
-	pai_auto_json struct pai_json *kept = NULL;
 	pai_auto_strmap struct pai_strmap ids = PAI_STRMAP_INIT;
-	pai_auto_free char *text = NULL;
-	struct pai_err err = PAI_ERR_INIT;
-	int r;
+	enum pai_scope scope;
+	bool is_known = false;
+	int r = pai_ledger_scope(w->control->config.ledger, key, &scope, &ids, &is_known);
 
-	if (pai_ledger_ids(w->control->config.ledger, key, &text, &err) < 0 ||
-	    (text && pai_json_parse(text, strlen(text), TEXT_DEPTH, &kept, &err) < 0)) {
-		pai_log_debug("control", "%s: no ids: %s", key, err.msg);
+	r = r < 0 ? r : pai_json_set_str(into, "scope", pai_scope_name(scope));
+	if (r < 0 || !with_ids) {
+		return r;
 	}
-	if (!kept || pai_json_map(kept, "ids", &ids) < 0) {
-		return put_unsaid(key, with_ids, into);
-	}
-	r = pai_json_set_str(into, "scope", pai_json_str(kept, "scope"));
-	return r < 0 || !with_ids ? r : pai_json_set_map(into, "ids", &ids);
+	return is_known ? pai_json_set_map(into, "ids", &ids) : pai_json_set_null(into, "ids");
 }
 
 int pai_control_op_scope(

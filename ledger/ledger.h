@@ -10,6 +10,7 @@
 #define PAI_LEDGER_LEDGER_H
 
 #include "providers/base/json.h"
+#include "providers/base/scope.h"
 #include "providers/session/store.h"
 
 struct pai_ledger;
@@ -53,6 +54,11 @@ int pai_ledger_ids(
     struct pai_ledger *l, const char *key, char **ret, struct pai_err *err) PAI_WARN_UNUSED;
 int pai_ledger_set_ids(
     struct pai_ledger *l, const char *key, const char *text, struct pai_err *err) PAI_WARN_UNUSED;
+/* What it says, read: the scope, and the ids, which are replaced. A key that nobody has explained
+ * is a threadId; of one that looks derived only its maker knows the ids: *is_known false, no ids.
+ * -ENOMEM. */
+int pai_ledger_scope(struct pai_ledger *l, const char *key, enum pai_scope *scope,
+    struct pai_strmap *ids, bool *is_known) PAI_WARN_UNUSED;
 /* The identity in which the key's last command ran; false when there was none. */
 bool pai_ledger_last_command(
     struct pai_ledger *l, const char *key, struct pai_session_identity *ret);

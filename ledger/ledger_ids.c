@@ -4,6 +4,9 @@
 
 #include "ledger/ledger_private.h"
 #include "providers/base/clock.h"
+#include "providers/base/log.h"
+
+#define TEXT_DEPTH 4
 
 struct query {
 	const char *key;
@@ -91,4 +94,36 @@ int pai_ledger_set_ids(struct pai_ledger *l, const char *key, const char *text, 
 
 	free(q.found);
 	return r;
+}
+
+/* False: it says nothing that can be used. */
+static bool take_said(const char *text, enum pai_scope *scope, struct pai_strmap *ids)
+{
+	pai_auto_json struct pai_json *said = NULL;
+	const char *name;
+
+	if (!text || pai_json_parse(text, strlen(text), TEXT_DEPTH, &said, PAI_ERR_IGNORED()) < 0) {
+		return false;
+	}
+	name = pai_json_str(said, "scope");
+	return name && pai_scope_parse(name, scope) && pai_json_map(said, "ids", ids) == 0;
+}
+
+int pai_ledger_scope(struct pai_ledger *l, const char *key, enum pai_scope *scope,
+    struct pai_strmap *ids, bool *is_known)
+{
+	pai_auto_free char *text = NULL;
+	struct pai_err err = PAI_ERR_INIT;
+
+	if (pai_ledger_ids(l, key, &text, &err) < 0) {
+		pai_log_debug("ledger", "%s: no ids: %s", key, err.msg);
+	}
+	*is_known = true;
+	if (take_said(text, scope, ids)) {
+		return 0;
+	}
+	pai_strmap_fini(ids);
+	*scope = PAI_SCOPE_THREAD;
+	*is_known = !pai_scope_of_key(key, scope);
+	return *is_known ? pai_strmap_set(ids, "threadId", key) : 0;
 }

@@ -55,7 +55,7 @@ bool pai_scope_of_key(const char *key, enum pai_scope *ret)
 	return false;
 }
 
-static bool counts(enum pai_scope scope, const char *id)
+bool pai_scope_counts(enum pai_scope scope, const char *id)
 {
 	return scope == PAI_SCOPE_CUSTOM ||
 	       (scopes[scope].id && strcmp(id, scopes[scope].id) == 0) ||
@@ -160,7 +160,7 @@ int pai_scope_key(enum pai_scope scope, const struct pai_strmap *ids, char ret[P
 		return 0;
 	}
 	for (size_t i = 0; i < ids->count; i++) {
-		if (counts(scope, ids->entries[i].key)) {
+		if (pai_scope_counts(scope, ids->entries[i].key)) {
 			sorted[count++] = &ids->entries[i];
 		}
 	}

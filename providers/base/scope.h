@@ -42,6 +42,8 @@ bool pai_scope_parse(const char *name, enum pai_scope *ret);
  * name is INPUT, as an id that lacks, is empty, is no UTF-8 or too long. */
 int pai_scope_key(enum pai_scope scope, const struct pai_strmap *ids, char ret[PAI_KEY_MAX + 1],
     struct pai_err *err) PAI_WARN_UNUSED;
+/* Whether the scope keys a session on the id of that name. */
+bool pai_scope_counts(enum pai_scope scope, const char *id);
 /* The ids are of a thread that was delegated from the one whose session it is: its end is not the
  * session's. */
 bool pai_scope_is_delegated(enum pai_scope scope, const struct pai_strmap *ids);
