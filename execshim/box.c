@@ -27,6 +27,7 @@ struct pai_box {
 	bool in_use;
 	bool has_turn; /* target.token is ours to give back */
 	char *mark;    /* of its beginning */
+	char *missing; /* what seeding did not bring, an array in JSON; NULL: nothing is known */
 };
 
 int pai_box_new(
@@ -52,6 +53,7 @@ void pai_box_free(struct pai_box *b)
 	pai_client_free(b->client);
 	pai_target_fini(&b->target);
 	free(b->mark);
+	free(b->missing);
 	free(b);
 }
 
@@ -79,6 +81,11 @@ void pai_box_embed(struct pai_box *b, struct pai_cancel *cancel)
 int pai_box_died_of(const struct pai_box *b)
 {
 	return b->died_of;
+}
+
+const char *pai_box_missing(const struct pai_box *b)
+{
+	return b->missing;
 }
 
 void pai_box_disconnect(struct pai_box *b)
@@ -129,6 +136,7 @@ static struct pai_json *fields(const struct pai_box *b)
 	r = r || !b->target.environment[0]
 		? r
 		: pai_json_set_str(f, "environment", b->target.environment);
+	r = r || !b->target.run[0] ? r : pai_json_set_str(f, "run", b->target.run);
 	r = r || !b->target.token[0] ? r : pai_json_set_str(f, "token", b->target.token);
 	return r < 0 ? NULL : PAI_TAKE(f);
 }
@@ -166,6 +174,10 @@ static int ask(struct pai_box *b, struct pai_client_exchange *x, struct pai_json
 	x->cancel = b->cancel;
 	r = pai_client_exchange(b->client, x, take_fields, ret, err);
 	b->was_reset = b->was_reset || x->was_reset;
+	if (x->missing) {
+		free(b->missing);
+		b->missing = PAI_TAKE(x->missing);
+	}
 	if (r < 0 && ends_connection(err)) {
 		pai_client_free(PAI_TAKE(b->client)); /* it may be good for nothing */
 	}
@@ -511,18 +523,24 @@ int pai_box_path(struct pai_box *b, const char *path, char **ret, struct pai_err
 
 /* --- commands --- */
 
-/* What the daemon knows of an end that nobody has seen. */
-static void take_status_error(const struct pai_exec_result *result, struct pai_err *err)
+/* What the daemon knows of an end that nobody has seen, and of seeds. */
+static void take_status_error(
+    struct pai_box *b, const struct pai_exec_result *result, struct pai_err *err)
 {
 	pai_auto_json struct pai_json *status = NULL;
-	const struct pai_json *error;
+	const struct pai_json *error, *missing;
 
 	if (!result->status || pai_json_parse(result->status, strlen(result->status),
 				   PAI_CLIENT_JSON_DEPTH, &status, PAI_ERR_IGNORED()) < 0) {
 		return;
 	}
 	error = pai_json_get(status, "error");
-	if (pai_json_is_object(error)) {
+	missing = pai_json_get(error, "missingPaths");
+	if (missing) {
+		free(b->missing);
+		b->missing = pai_json_print(missing, false);
+	}
+	if (pai_json_is_object(error) && result->ending == PAI_ENDED_UNKNOWN) {
 		(void)pai_json_to_err(error, err);
 	}
 }
@@ -551,9 +569,7 @@ static int take_result(struct pai_box *b, const struct pai_exec_result *result,
 		return 0;
 	}
 	*err = result->err;
-	if (result->ending == PAI_ENDED_UNKNOWN) {
-		take_status_error(result, err);
-	}
+	take_status_error(b, result, err);
 	return -err->errnum;
 }
 

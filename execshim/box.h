@@ -62,6 +62,9 @@ int pai_box_run(struct pai_box *b, const struct pai_box_command *c, struct pai_b
 /* The signal that ended a run of ours; 0: none. */
 int pai_box_died_of(const struct pai_box *b);
 
+/* After SEED: the paths that are not there, an array of texts in JSON; NULL: nobody has said. */
+const char *pai_box_missing(const struct pai_box *b);
+
 /* As pai_sandbox_read_file() and the others of provider.h. `ret` is emptied first; its cap is the
  * limit, with PAI_CONTROL_FILE_MAX. */
 int pai_box_read(struct pai_box *b, const char *path, bool *found, struct pai_buf *ret,

@@ -523,6 +523,9 @@ int pai_client_exchange(struct pai_client *c, struct pai_client_exchange *x,
 	}
 	x->was_reset = pai_json_bool(reply, "environmentReset", false);
 	if (frame.type == PAI_MSG_ERROR) {
+		const struct pai_json *missing = pai_json_get(reply, "missingPaths");
+
+		x->missing = missing ? pai_json_print(missing, false) : NULL;
 		return pai_json_to_err(reply, err);
 	}
 	*ret = PAI_TAKE(reply);
@@ -533,8 +536,10 @@ int pai_client_request(struct pai_client *c, const char *op, struct pai_json *ta
     uint64_t deadline_ms, struct pai_json **ret, struct pai_err *err)
 {
 	struct pai_client_exchange x = {.op = op, .deadline_ms = deadline_ms};
+	int r = pai_client_exchange(c, &x, take_fields, ret, err);
 
-	return pai_client_exchange(c, &x, take_fields, ret, err);
+	free(x.missing);
+	return r;
 }
 
 void pai_client_running(char *ret, size_t size)

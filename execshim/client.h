@@ -59,6 +59,7 @@ struct pai_client_exchange {
 	uint64_t deadline_ms;
 	struct pai_cancel *cancel; /* borrowed; NULL: can't be cancelled */
 	bool was_reset;
+	char *missing; /* what a failure of kind SEED says: an array in JSON, the caller's */
 };
 int pai_client_exchange(struct pai_client *c, struct pai_client_exchange *x,
     struct pai_json *take_fields, struct pai_json **ret, struct pai_err *err) PAI_WARN_UNUSED;

@@ -30,6 +30,8 @@ const char pai_exec_help[] =
     "      --max-output SIZE  kill it after SIZE bytes of output (64K, 10M)\n"
     "      --detach         print its process id once it runs, and leave it running\n"
     "      --status-fd N    write one JSON object about the outcome to descriptor N\n"
+    "      --run ID         part of the run ID: seeds are checked once for each (default:\n"
+    "                       $PAI_RUN)\n"
     "      --no-retry       don't start again when the sandbox was lost before any output\n"
     "  -q, --quiet          don't say that the environment was reset\n"
     "  -h, --help           this text\n"
@@ -48,6 +50,7 @@ enum {
 	OPT_DETACH,
 	OPT_STATUS_FD,
 	OPT_NO_RETRY,
+	OPT_RUN,
 };
 static const char short_options[] = "+:c:s:n:C:e:tTqhV";
 static const struct option long_options[] = {
@@ -62,6 +65,7 @@ static const struct option long_options[] = {
     {"detach", no_argument, NULL, OPT_DETACH},
     {"status-fd", required_argument, NULL, OPT_STATUS_FD},
     {"no-retry", no_argument, NULL, OPT_NO_RETRY},
+    {"run", required_argument, NULL, OPT_RUN},
     {"quiet", no_argument, NULL, 'q'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
@@ -137,6 +141,9 @@ static int take_option(struct pai_exec_options *o, int option, struct pai_err *e
 		return 0;
 	case OPT_NO_RETRY:
 		o->no_retry = true;
+		return 0;
+	case OPT_RUN:
+		o->target.run = optarg;
 		return 0;
 	case OPT_STATUS_FD:
 		return set_status_fd(o, optarg, err);

@@ -9,7 +9,7 @@
 #include "providers/base/json.h"
 #include "providers/base/printable.h"
 
-#define LOST_SHOWN 10
+#define PATHS_SHOWN 10
 
 static void report_error(const struct pai_exec_result *r)
 {
@@ -25,32 +25,35 @@ static void report_error(const struct pai_exec_result *r)
 	}
 }
 
-/* Writes that were accepted and then lost: each by its path. */
-static void report_lost_writes(const char *status)
+static void report_paths(const char *what, const struct pai_json *paths)
+{
+	size_t count = pai_json_count(paths);
+
+	for (size_t i = 0; i < count && i < PATHS_SHOWN; i++) {
+		const struct pai_json *item = pai_json_at(paths, i);
+		const char *path = pai_json_text(item);
+
+		path = path ? path : pai_json_str(item, "path");
+		if (path) {
+			(void)fprintf(stderr, "pai-exec: %s: %s\n", what, pai_printable(path));
+		}
+	}
+	if (count > PATHS_SHOWN) {
+		(void)fprintf(stderr, "pai-exec: and %zu more\n", count - PATHS_SHOWN);
+	}
+}
+
+/* Writes that were accepted and then lost, and files that could not be seeded. */
+static void report_all_paths(const char *status)
 {
 	pai_auto_json struct pai_json *obj = NULL;
-	const struct pai_json *lost;
-	size_t count;
 
 	if (!status || pai_json_parse(status, strlen(status), PAI_CLIENT_JSON_DEPTH, &obj,
 			   PAI_ERR_IGNORED()) < 0) {
 		return;
 	}
-	lost = pai_json_get(obj, "lostWrites");
-	count = pai_json_count(lost);
-	for (size_t i = 0; i < count && i < LOST_SHOWN; i++) {
-		const struct pai_json *item = pai_json_at(lost, i);
-		const char *path = pai_json_text(item);
-
-		path = path ? path : pai_json_str(item, "path");
-		if (path) {
-			(void)fprintf(
-			    stderr, "pai-exec: a write was lost: %s\n", pai_printable(path));
-		}
-	}
-	if (count > LOST_SHOWN) {
-		(void)fprintf(stderr, "pai-exec: and %zu more\n", count - LOST_SHOWN);
-	}
+	report_paths("a write was lost", pai_json_get(obj, "lostWrites"));
+	report_paths("missing", pai_json_get(pai_json_get(obj, "error"), "missingPaths"));
 }
 
 void pai_exec_report_text(const struct pai_exec_result *r)
@@ -59,7 +62,7 @@ void pai_exec_report_text(const struct pai_exec_result *r)
 	if (r->err.code != PAI_OK && (!r->die_of || r->ending == PAI_ENDED_UNKNOWN)) {
 		report_error(r);
 	}
-	report_lost_writes(r->status);
+	report_all_paths(r->status);
 }
 
 static const char *outcome_name(enum pai_exec_ending ending)

@@ -553,6 +553,7 @@ static int put_exec(struct pai_exec_state *r, struct pai_err *err)
 	} else if (r->t->place.stands_in) {
 		pai_locate_environment(e.cwd_environment);
 	}
+	(void)snprintf(e.run, sizeof(e.run), "%s", r->t->run);
 	pai_caller_identify(&e.caller_sid, &e.caller_sid_started);
 	e.start.flags = (r->o->tty ? PAI_START_PTY : 0) | (r->o->detach ? PAI_START_DETACH : 0) |
 			(r->reads_stdin ? PAI_START_STDIN : 0) |

@@ -93,6 +93,10 @@ int pai_cmd_set_scope(
 bool pai_cmd_is_delegated(const struct pai_args *a);
 int pai_cmd_key(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 
+/* pai_seed.c */
+int pai_cmd_seed(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+int pai_cmd_filename(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
+
 /* pai_use.c */
 int pai_cmd_use(const struct pai_args *a, struct pai_err *err) PAI_WARN_UNUSED;
 

@@ -90,6 +90,17 @@ const struct pai_cmd pai_cmd_table[] = {
 	"KEY defaults to the session you stand in, else all.\n"
 	"example: pai log thread-42 --limit 20\n",
 	PAI_TAKES_SESSION | PAI_TAKES_PAGE, 1, pai_cmd_log},
+    {"seed", "check|status [KEY]", "the files that a session's sandbox should hold (-o seed=)",
+	"check copies what the sandbox lacks, as the first operation of a run does, and makes the\n"
+	"sandbox where there is none; status says how the last check ended and asks nobody.\n"
+	"KEY defaults to the session you stand in. Exit status 1: something is missing.\n"
+	"example: pai seed check thread-42\n",
+	PAI_TAKES_SESSION, 2, pai_cmd_seed},
+    {"filename", "NAME", "make a safe file name out of any",
+	"For seeds that keep files under their own names: no separators, no control or invisible\n"
+	"characters, no leading '.', '-' or '~', at most 200 bytes, never empty.\n"
+	"example: pai filename '../my report.pdf'\n",
+	0, 1, pai_cmd_filename},
     {"port", "[KEY] PORT [--listen [ADDRESS:]PORT]",
 	"forward a local port to one that is open in a sandbox",
 	"Listens until it is ended (^C) and prints where: on 127.0.0.1, at the same port, or where "

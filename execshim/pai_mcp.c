@@ -75,6 +75,7 @@ static int choose_session(const struct pai_args *a, struct pai_mcp_options *o, s
 	r = pai_target_find(
 	    &(struct pai_target_options){.key = a->key, .daemon = a->daemon}, &o->target, err);
 	r = r < 0 || !a->root ? r : choose_root(a->root, o, err);
+	r = r < 0 ? r : pai_target_begin_run(&o->target, err);
 	if (r < 0) {
 		return r;
 	}

@@ -228,6 +228,7 @@ static int plan(const struct pai_args *a, struct run *r, struct pai_err *err)
 	}
 	failed = failed < 0 ? failed : find_target(a, r, err);
 	failed = failed < 0 ? failed : find_session(r, err);
+	failed = failed < 0 ? failed : pai_target_begin_run(&r->target, err);
 	failed = failed < 0 ? failed : pai_program_beside("pai-exec", &shim, err);
 	failed = failed < 0 ? failed : pai_run_shells_find(shim, &r->shells, err);
 	if (failed < 0) {
@@ -235,6 +236,7 @@ static int plan(const struct pai_args *a, struct run *r, struct pai_err *err)
 	}
 	(void)snprintf(r->place.daemon, sizeof(r->place.daemon), "%s", r->target.place.daemon);
 	(void)snprintf(r->place.key, sizeof(r->place.key), "%s", r->target.place.key);
+	(void)snprintf(r->place.run, sizeof(r->place.run), "%s", r->target.run);
 	r->place.agent = getpid();
 	r->place.is_script = a->word_count > 0 && begins_as_script(a->words[0]);
 	r->place.runtime_dir = runtime ? strdup(runtime) : NULL;
@@ -267,7 +269,7 @@ static int set_env(const struct run *r, struct pai_err *err)
 	const struct {
 		const char *name, *value;
 	} rows[] = {{"TMPDIR", r->place.tmp}, {"CLAUDE_CODE_TMPDIR", r->place.tmp},
-	    {"TMUX_TMPDIR", PAI_RUN_TMUX}, {"PWD", r->cwd}};
+	    {"TMUX_TMPDIR", PAI_RUN_TMUX}, {"PWD", r->cwd}, {PAI_USE_RUN, r->place.run}};
 	int bad = unsetenv("TMUX") || unsetenv("TMUX_PANE") || unsetenv("OLDPWD") ||
 		  unsetenv("CLAUDE_CODE_SHELL_PREFIX") || unsetenv(PAI_HOST_VARIABLE);
 

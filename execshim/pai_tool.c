@@ -69,6 +69,10 @@ static int find_box(const struct pai_args *a, struct pai_box **ret, struct pai_e
 		return pai_err_set(err, PAI_E_INPUT,
 		    "which session? name it with -s KEY, or stand in its directory");
 	}
+	if (a->batch && pai_target_begin_run(&t, err) < 0) {
+		pai_target_fini(&t);
+		return -err->errnum;
+	}
 	return pai_box_new(&t, PROGRAM, ret, err);
 }
 

@@ -174,10 +174,15 @@ static int open_box(
 	if (r < 0) {
 		return r;
 	}
-	if (setenv(PAI_USE_DAEMON, pai_target_daemon(&t, daemon), 1) < 0 ||
-	    setenv(PAI_USE_SESSION, key, 1) < 0) {
+	r = pai_target_begin_run(&t, err);
+	if (r == 0 &&
+	    (setenv(PAI_USE_DAEMON, pai_target_daemon(&t, daemon), 1) < 0 ||
+		setenv(PAI_USE_SESSION, key, 1) < 0 || setenv(PAI_USE_RUN, t.run, 1) < 0)) {
+		r = pai_err_no_memory(err);
+	}
+	if (r < 0) {
 		pai_target_fini(&t);
-		return pai_err_no_memory(err);
+		return r;
 	}
 	return pai_box_new(&t, PROGRAM, ret, err);
 }

@@ -51,7 +51,7 @@ int pai_run_place_load(struct pai_run_place *ret, struct pai_err *err)
 	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(FILE_MAX);
 	pai_auto_json struct pai_json *obj = NULL;
 	struct pai_run_place p = {.agent = 0};
-	const char *daemon, *key;
+	const char *daemon, *key, *run;
 	int r = read_own(PAI_RUN_FILE, &text, err);
 
 	if (r < 0 || text.len == 0) {
@@ -63,11 +63,13 @@ int pai_run_place_load(struct pai_run_place *ret, struct pai_err *err)
 	}
 	daemon = pai_json_str(obj, "daemon");
 	key = pai_json_str(obj, "key");
+	run = pai_json_str(obj, "run");
 	if (!daemon || !pai_daemon_name_ok(daemon) || !key || pai_key_check(key, err) < 0) {
 		return pai_err_set(err, PAI_E_PROTOCOL, "'%s' names no session", PAI_RUN_FILE);
 	}
 	(void)snprintf(p.daemon, sizeof(p.daemon), "%s", daemon);
 	(void)snprintf(p.key, sizeof(p.key), "%s", key);
+	(void)snprintf(p.run, sizeof(p.run), "%s", run ? run : "");
 	p.agent = (pid_t)pai_json_num(obj, "agent", 0);
 	p.is_script = pai_json_bool(obj, "script", false);
 	r = take_text(obj, "runtimeDir", &p.runtime_dir, err);
@@ -86,6 +88,7 @@ int pai_run_place_print(const struct pai_run_place *p, char **ret, struct pai_er
 	int bad = pai_json_set_str(obj, "daemon", p->daemon);
 
 	bad = bad ? bad : pai_json_set_str(obj, "key", p->key);
+	bad = bad ? bad : pai_json_set_str(obj, "run", p->run);
 	bad = bad ? bad : pai_json_set_num(obj, "agent", p->agent);
 	bad = bad ? bad : pai_json_set_bool(obj, "script", p->is_script);
 	bad = bad || !p->runtime_dir ? bad : pai_json_set_str(obj, "runtimeDir", p->runtime_dir);

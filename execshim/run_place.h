@@ -10,6 +10,7 @@
 
 #include "execshim/locate.h"
 #include "providers/base/buf.h"
+#include "providers/wire/control_msg.h"
 
 #define PAI_RUN_DIR "/.paifs"           /* in the agent's root, read-only but for the tmux folder */
 #define PAI_RUN_FILE PAI_RUN_DIR "/run" /* a struct pai_run_place, as JSON */
@@ -23,9 +24,10 @@
 struct pai_run_place {
 	char daemon[PAI_DAEMON_NAME_MAX + 1];
 	char key[PAI_KEY_MAX + 1];
-	char *runtime_dir; /* where the daemon's socket is: XDG_RUNTIME_DIR, or NULL */
-	char *tmp;         /* the shared temp directory, the same path on both sides */
-	pid_t agent;       /* that `pai run` became */
+	char run[PAI_RUN_TEXT_MAX + 1]; /* all of it is one */
+	char *runtime_dir;              /* where the daemon's socket is: XDG_RUNTIME_DIR, or NULL */
+	char *tmp;                      /* the shared temp directory, the same path on both sides */
+	pid_t agent;                    /* that `pai run` became */
 	bool is_script; /* the agent began as a shell's script: that one shell is this machine's */
 };
 void pai_run_place_fini(struct pai_run_place *p);

@@ -162,6 +162,7 @@ static int set_options(struct call *c, int argc, char **argv, struct pai_err *er
 	if (c->in_run) {
 		c->o.target.key = c->place.key;
 		c->o.target.daemon = c->place.daemon;
+		c->o.target.run = c->place.run;
 		if (c->place.runtime_dir &&
 		    setenv("XDG_RUNTIME_DIR", c->place.runtime_dir, 1) < 0) {
 			return pai_err_no_memory(err);

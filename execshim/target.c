@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "execshim/start.h"
 #include "providers/base/path.h"
+#include "providers/base/printable.h"
 
 #define DEFAULT_DAEMON "default"
 
@@ -179,16 +181,44 @@ static int set_names(const struct pai_target_options *o, const char *given, stru
 	return key ? set_key(t, key, err) : 0;
 }
 
+static int set_run(const struct pai_target_options *o, struct pai_target *t, struct pai_err *err)
+{
+	const char *run = o->run ? o->run : getenv(PAI_USE_RUN);
+
+	if (run && (strlen(run) >= sizeof(t->run) || !pai_utf8_valid(run, strlen(run)))) {
+		return pai_err_set(err, PAI_E_INPUT, "%s: expected at most %d bytes of UTF-8",
+		    o->run ? "--run" : PAI_USE_RUN, PAI_RUN_TEXT_MAX);
+	}
+	(void)snprintf(t->run, sizeof(t->run), "%s", run ? run : "");
+	return 0;
+}
+
+int pai_target_begin_run(struct pai_target *t, struct pai_err *err)
+{
+	unsigned char bytes[16];
+
+	if (t->run[0]) {
+		return 0;
+	}
+	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
+		return pai_err_sys(err, "getrandom");
+	}
+	for (size_t i = 0; i < sizeof(bytes); i++) {
+		(void)snprintf(t->run + 2 * i, 3, "%02x", bytes[i]);
+	}
+	return 0;
+}
+
 static int fill(const struct pai_target_options *o, struct pai_target *t, struct pai_err *err)
 {
 	char given[PAI_DAEMON_NAME_MAX + 1] = "";
 	const char *dir = o->dir;
 	int r = o->daemon ? split_daemon(o->daemon, t, given, err) : 0;
 
+	r = r < 0 ? r : set_run(o, t, err);
 	if (r < 0) {
 		return r;
 	}
-
 	if (dir && is_local_dir(dir)) {
 		if (chdir(dir) < 0) {
 			return pai_err_sys(err, "-C '%s'", dir);

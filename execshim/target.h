@@ -14,6 +14,7 @@ struct pai_target_options {
 	const char *key;    /* -s, or NULL */
 	const char *daemon; /* -n: NAME, or NAME@USER for another user's; or NULL */
 	const char *dir;    /* -C, or NULL: a local path into a mount, or a sandbox path */
+	const char *run;    /* --run, or NULL */
 };
 struct pai_target {
 	struct pai_place place; /* daemon always; key "" when neither given nor stood in */
@@ -25,7 +26,11 @@ struct pai_target {
 	 * inside of. */
 	char environment[PAI_ENVIRONMENT_TAG + 1];
 	char token[PAI_TOKEN_MAX + 1];
+	/* What this is part of: the seeds are checked once for each. --run, or what the `pai use`
+	 * or `pai run` around us says; "": nothing. */
+	char run[PAI_RUN_TEXT_MAX + 1];
 };
+#define PAI_USE_RUN "PAI_RUN"
 /* How a program is told of the use that it runs in; all of them are set. */
 #define PAI_USE_DAEMON "PAI_DAEMON"           /* as -n takes it */
 #define PAI_USE_SESSION "PAI_SESSION"         /* the key */
@@ -35,6 +40,9 @@ struct pai_target {
 	"PAI_ENVIRONMENT_RESET" /* "1": the second run, in a new environment; or                   \
 				   the first, in one that is new to the caller */
 void pai_target_fini(struct pai_target *t);
+
+/* A run begins here, unless this is part of one. */
+int pai_target_begin_run(struct pai_target *t, struct pai_err *err) PAI_WARN_UNUSED;
 
 /* Its daemon as -n takes it. */
 #define PAI_TARGET_DAEMON_MAX (PAI_DAEMON_NAME_MAX + 16)

@@ -609,6 +609,7 @@ int pai_conn_new(struct pai_control *c, int take_fd, struct pai_err *err)
 		(void)pai_err_sys(err, "control socket: peer");
 	}
 	conn->uid = peer.uid;
+	conn->pid = peer.pid;
 	(void)setsockopt(take_fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
 	if (err->code == PAI_OK) {
 		conn->io = pai_loop_io_new(c->loop, conn->fd, EPOLLIN, on_io, conn, err);

@@ -52,6 +52,7 @@ struct pai_conn {
 	atomic_int refs;
 	int fd;
 	uid_t uid;
+	pid_t pid;                 /* who connected; 0: of another PID namespace */
 	struct pai_cancel *cancel; /* fired when the client is gone */
 	/* Loop thread only. */
 	struct pai_loop_io *io;

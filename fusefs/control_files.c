@@ -6,21 +6,22 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fusefs/control_work.h"
 #include "providers/base/auto.h"
 #include "providers/base/clock.h"
 #include "providers/base/path.h"
 
-#define CALL_TIMEOUT_MS 60000 /* beside what making a sandbox may take */
+#define CALL_TIMEOUT_MS 60000 /* beside what making and seeding a sandbox may take */
 #define LIST_MAX 1000000
 
 /* One call on whatever environment the session has, and on its next one when that is lost. */
 struct file_use {
 	struct pai_control_work *w;
 	struct pai_session *session;
-	const struct pai_call *call;
-	const char *path; /* NULL: acquire */
+	struct pai_call call; /* of what is done, once there is an environment for it */
+	const char *path;     /* NULL: acquire */
 	int (*fn)(struct file_use *u, struct pai_env *e, struct pai_err *err);
 	unsigned attempts;
 	struct pai_session_identity first;
@@ -29,46 +30,6 @@ struct file_use {
 	struct pai_buf bytes;
 	struct pai_dir_list list;
 };
-
-/* --- barriers, for who can wait --- */
-
-struct waiter {
-	pthread_mutex_t lock;
-	pthread_cond_t done;
-	bool is_done;
-	int errnum;
-};
-
-static void wake(void *arg, int errnum)
-{
-	struct waiter *w = arg;
-
-	(void)pthread_mutex_lock(&w->lock);
-	w->is_done = true;
-	w->errnum = errnum;
-	(void)pthread_cond_signal(&w->done);
-	(void)pthread_mutex_unlock(&w->lock);
-}
-
-/* It comes once, and in time: the filesystem sees to that. */
-static int barrier(struct file_use *u, struct pai_env *e,
-    void (*ask)(struct pai_fs *, struct pai_env *, pai_fs_barrier_fn, void *))
-{
-	struct waiter w = {
-	    .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .is_done = false};
-	struct pai_fs *fs = u->w->control->config.fs;
-
-	if (!fs) {
-		return 0;
-	}
-	ask(fs, e, wake, &w);
-	(void)pthread_mutex_lock(&w.lock);
-	while (!w.is_done) {
-		(void)pthread_cond_wait(&w.done, &w.lock);
-	}
-	(void)pthread_mutex_unlock(&w.lock);
-	return w.errnum;
-}
 
 /* --- the walk --- */
 
@@ -106,6 +67,7 @@ static int in_environment(void *arg, struct pai_env *e, struct pai_err *err)
 	char tag[PAI_IDENTITY_TAG + 1];
 	int r;
 
+	u->call.deadline_ms = pai_deadline_in(CALL_TIMEOUT_MS);
 	pai_session_identity_tag(pai_env_identity(e), tag);
 	note_reset(u, e);
 	r = check_pinned(u, tag, err);
@@ -136,6 +98,20 @@ int pai_control_token(struct pai_control_work *w, uint64_t *ret, struct pai_err 
 	return 0;
 }
 
+/* What it is part of, and who asks. */
+static int get_seed_ask(struct pai_control_work *w, struct pai_seed_ask *ret, struct pai_err *err)
+{
+	pid_t session = w->conn->pid > 0 ? getsid(w->conn->pid) : 0;
+
+	ret->run = pai_json_str(w->request, "run");
+	ret->sid = session > 0 ? (uint32_t)session : 0;
+	return !pai_json_get(w->request, "run") ||
+		       (ret->run && strlen(ret->run) <= PAI_RUN_TEXT_MAX)
+		   ? 0
+		   : pai_control_wanted(
+			 w->operation->name, "run", "a text of at most 128 bytes", err);
+}
+
 static int use(struct file_use *u, bool exclusive, struct pai_err *err)
 {
 	/* Who is in the middle of something has not asked for a killed key's next sandbox. */
@@ -143,21 +119,25 @@ static int use(struct file_use *u, bool exclusive, struct pai_err *err)
 	    pai_json_get(u->w->request, "environment") || pai_json_get(u->w->request, "mark");
 	struct pai_use how = {.exclusive = exclusive, .flags = goes_on ? 0 : PAI_ACQUIRE_REVIVE};
 	pai_auto_session struct pai_session *s = NULL;
-	struct pai_call call = *u->call;
+	struct pai_call call = u->call;
 	bool was_reset = false;
 	int r;
 
 	if (pai_control_session(u->w, &s, err) < 0 ||
-	    pai_control_token(u->w, &how.token, err) < 0) {
+	    pai_control_token(u->w, &how.token, err) < 0 ||
+	    get_seed_ask(u->w, &how.seed, err) < 0) {
 		return -err->errnum;
 	}
-	call.deadline_ms = pai_deadline_in(pai_session_create_timeout(s, NULL) + CALL_TIMEOUT_MS);
+	call.deadline_ms = pai_deadline_in(
+	    pai_session_create_timeout(s, NULL) + pai_session_seed_timeout(s) + CALL_TIMEOUT_MS);
 	u->session = s;
-	u->call = &call;
 	r = pai_session_use(s, &how, in_environment, u, &call, &was_reset, err);
 	u->w->was_reset = u->w->was_reset || was_reset;
+	if (r < 0 && err->code == PAI_E_SEED) {
+		u->w->missing = pai_session_missing(s);
+	}
 	r = r == 0 && u->bytes.len > 0
-		? pai_conn_send_bulk(u->w->conn, u->w->id, &u->bytes, &call, err)
+		? pai_conn_send_bulk(u->w->conn, u->w->id, &u->bytes, &u->call, err)
 		: r;
 	if (r == 0 && pai_json_set_bool(u->w->reply, "environmentReset", u->w->was_reset) < 0) {
 		r = pai_err_no_memory(err);
@@ -190,7 +170,7 @@ static int get_count(struct pai_control_work *w, const char *field, int64_t fall
 
 static int read_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
 {
-	int errnum = barrier(u, e, pai_fs_barrier_before);
+	int errnum = pai_fs_barrier_wait(u->w->control->config.fs, e, false);
 
 	if (errnum) {
 		return pai_err_errno(
@@ -198,13 +178,13 @@ static int read_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
 	}
 	pai_buf_clear(&u->bytes);
 	return pai_sandbox_read_file(
-	    pai_env_sandbox(e), u->path, u->bytes.max, u->call, &u->found, &u->bytes, err);
+	    pai_env_sandbox(e), u->path, u->bytes.max, &u->call, &u->found, &u->bytes, err);
 }
 
 int pai_control_op_read(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
-	struct file_use u = {.w = w, .call = call, .fn = read_in};
+	struct file_use u = {.w = w, .call = *call, .fn = read_in};
 	int64_t most = 0;
 	int r = get_count(w, "maxBytes", PAI_CONTROL_FILE_MAX, PAI_CONTROL_FILE_MAX, &most, err);
 
@@ -229,7 +209,7 @@ static int ask_existed(struct file_use *u, struct pai_env *e, struct pai_err *er
 	pai_auto_buf struct pai_buf none = PAI_BUF_INIT(0);
 	struct pai_err why = PAI_ERR_INIT;
 	int r = pai_sandbox_read_file(
-	    pai_env_sandbox(e), u->path, 0, u->call, &u->existed, &none, &why);
+	    pai_env_sandbox(e), u->path, 0, &u->call, &u->existed, &none, &why);
 
 	if (r < 0 && why.code == PAI_E_FILE_TOO_LARGE) {
 		u->existed = true;
@@ -250,11 +230,11 @@ static int write_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
 	int r = pai_json_bool(u->w->request, "ask", true) ? ask_existed(u, e, err) : 0;
 
 	r = r < 0 ? r
-		  : pai_sandbox_write_file(
-			pai_env_sandbox(e), u->path, u->w->data.data, u->w->data.len, u->call, err);
+		  : pai_sandbox_write_file(pai_env_sandbox(e), u->path, u->w->data.data,
+			u->w->data.len, &u->call, err);
 	if (r == 0) {
 		/* Not proven in time: then nothing stays cached, and it is visible all the same. */
-		(void)barrier(u, e, pai_fs_barrier_after);
+		(void)pai_fs_barrier_wait(u->w->control->config.fs, e, true);
 	}
 	return r;
 }
@@ -262,7 +242,7 @@ static int write_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
 int pai_control_op_write(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
-	struct file_use u = {.w = w, .call = call, .fn = write_in};
+	struct file_use u = {.w = w, .call = *call, .fn = write_in};
 	int r = use_path(&u, true, err);
 
 	return r < 0 ? r
@@ -286,7 +266,8 @@ static int list_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
 {
 	pai_dir_list_fini(&u->list);
 	u->list = (struct pai_dir_list){0};
-	return pai_sandbox_list_dir(pai_env_sandbox(e), u->path, u->call, &u->found, &u->list, err);
+	return pai_sandbox_list_dir(
+	    pai_env_sandbox(e), u->path, &u->call, &u->found, &u->list, err);
 }
 
 /* The whole directory is read and sorted; one page of it is sent. */
@@ -324,7 +305,7 @@ int pai_control_op_list(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
 	struct file_use u = {
-	    .w = w, .call = call, .fn = page_in, .bytes = PAI_BUF_INIT(PAI_CONTROL_FILE_MAX)};
+	    .w = w, .call = *call, .fn = page_in, .bytes = PAI_BUF_INIT(PAI_CONTROL_FILE_MAX)};
 	int64_t ignored = 0;
 	int r = get_count(w, "offset", 0, INT32_MAX, &ignored, err);
 
@@ -366,14 +347,14 @@ static int acquire_in(struct file_use *u, struct pai_env *e, struct pai_err *err
 		}
 	}
 	return pai_json_bool(u->w->request, "verify", false)
-		   ? pai_session_verify(u->session, e, u->call, err)
+		   ? pai_session_verify(u->session, e, &u->call, err)
 		   : 0;
 }
 
 int pai_control_op_acquire(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
 {
-	struct file_use u = {.w = w, .call = call, .fn = acquire_in};
+	struct file_use u = {.w = w, .call = *call, .fn = acquire_in};
 	pai_auto_session struct pai_session *s = NULL;
 	struct pai_session_mark mark;
 	char text[40];
@@ -385,6 +366,69 @@ int pai_control_op_acquire(
 	}
 	(void)snprintf(text, sizeof(text), "%" PRIx64 ".%" PRIx64, mark.epoch, mark.resets);
 	return pai_json_set_str(w->reply, "mark", text) < 0 ? pai_err_no_memory(err) : 0;
+}
+
+/* --- seeds --- */
+
+static int put_seeds(
+    struct pai_control_work *w, struct pai_session *s, const char *error, struct pai_err *err)
+{
+	pai_auto_env struct pai_env *e = pai_session_current(s);
+	struct pai_json *missing = pai_session_missing(s);
+	bool is_configured = pai_session_seed_timeout(s) > 0;
+	int r = pai_json_set_str(w->reply, "key", pai_session_key(s));
+
+	r = r ? r : pai_json_set_bool(w->reply, "configured", is_configured);
+	r = r ? r
+	      : pai_json_set_bool(w->reply, "checked", is_configured && e && pai_env_is_seeded(e));
+	r = r ? r : pai_json_set_str(w->reply, "error", error);
+	if (r < 0) {
+		pai_json_free(missing);
+		return pai_err_no_memory(err);
+	}
+	return pai_json_set(w->reply, "missing", missing ? missing : pai_json_array()) < 0
+		   ? pai_err_no_memory(err)
+		   : 0;
+}
+
+static int seed_in(struct file_use *u, struct pai_env *e, struct pai_err *err)
+{
+	(void)u;
+	(void)e;
+	(void)err;
+	return 0; /* it has been checked */
+}
+
+/* A run of its own, so that it is checked now. */
+int pai_control_op_seed(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	struct file_use u = {.w = w, .call = *call, .fn = seed_in};
+	pai_auto_session struct pai_session *s = NULL;
+	struct pai_err why = PAI_ERR_INIT;
+	char run[64];
+
+	(void)snprintf(run, sizeof(run), "seed-%d-%" PRIu64, getpid(), pai_clock_ms());
+	if (pai_control_session(w, &s, err) < 0) {
+		return -err->errnum;
+	}
+	if (pai_json_set_str(w->request, "run", run) < 0) {
+		return pai_err_no_memory(err);
+	}
+	if (use(&u, false, &why) < 0 && why.code != PAI_E_SEED) {
+		*err = why;
+		return -err->errnum;
+	}
+	return put_seeds(w, s, why.code == PAI_OK ? NULL : why.msg, err);
+}
+
+int pai_control_op_seeds(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err)
+{
+	pai_auto_session struct pai_session *s = NULL;
+
+	(void)call;
+	return pai_control_session(w, &s, err) < 0 ? -err->errnum : put_seeds(w, s, NULL, err);
 }
 
 /* --- turns --- */

@@ -594,6 +594,8 @@ static const struct pai_control_op operations[] = {
     {"read", false, pai_control_op_read},
     {"write", false, pai_control_op_write},
     {"list", false, pai_control_op_list},
+    {"seed", false, pai_control_op_seed},
+    {"seeds", true, pai_control_op_seeds},
     {"exclusive", false, pai_control_op_exclusive},
     {"release", true, pai_control_op_release},
 };
@@ -602,6 +604,7 @@ static void work_free(struct pai_control_work *w)
 {
 	pai_json_free(w->request);
 	pai_json_free(w->reply);
+	pai_json_free(w->missing);
 	pai_buf_fini(&w->data);
 	if (w->env) {
 		pai_env_unref(w->env);
@@ -624,6 +627,9 @@ static void answer(struct pai_control_work *w)
 		pai_auto_json struct pai_json *error = pai_json_from_err(&w->err);
 
 		if (w->was_reset && pai_json_set_bool(error, "environmentReset", true) < 0) {
+			pai_json_free(PAI_TAKE(error));
+		}
+		if (w->missing && pai_json_set(error, "missingPaths", PAI_TAKE(w->missing)) < 0) {
 			pai_json_free(PAI_TAKE(error));
 		}
 		pai_conn_send_json(w->conn, PAI_MSG_ERROR, w->id, error);

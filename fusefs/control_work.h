@@ -20,6 +20,7 @@ struct pai_control_work {
 	bool was_reset; /* it ran, or was to run, in a replacement that the client knows nothing of
 			 */
 	struct pai_err err;
+	struct pai_json *missing; /* with SEED: paths */
 };
 struct pai_control_op {
 	const char *name;
@@ -55,6 +56,10 @@ int pai_control_op_read(
 int pai_control_op_write(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
 int pai_control_op_list(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
+int pai_control_op_seed(
+    struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
+int pai_control_op_seeds(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);
 int pai_control_op_exclusive(
     struct pai_control_work *w, const struct pai_call *call, struct pai_err *err);

@@ -22,6 +22,7 @@
 
 #include "fusefs/control.h"
 #include "fusefs/daemon_count.h"
+#include "fusefs/daemon_seed.h"
 #include "fusefs/fs.h"
 #include "ledger/ledger.h"
 #include "providers/base/auto.h"
@@ -48,6 +49,7 @@ struct daemon {
 	struct pai_pool *pool;
 	struct pai_fs *fs;
 	struct pai_sessions *sessions;
+	struct pai_daemon_seeds seeds;
 	struct pai_control *control;
 	struct pai_cancel *cancel; /* background work; fired at the end */
 	pthread_t signals;
@@ -192,6 +194,7 @@ static int new_fs(struct daemon *d, struct pai_err *err)
 	    .debug = o->debug,
 	    .timeout_ms = o->timeout_ms,
 	    .create_timeout_ms = o->create_timeout_ms,
+	    .seed_wait_ms = o->seed_wait_ms,
 	};
 
 	if (asprintf(&fsname, "paifs#%s", o->name) < 0) {
@@ -245,6 +248,7 @@ static int new_sessions(struct daemon *d, struct pai_provider *take_provider, co
 	    .raw_ids = geteuid() == 0 || o->allow_other,
 	};
 	struct pai_session_listener listener = {.arg = NULL};
+	struct pai_session_seeder seeder;
 	pai_auto_free char *lock_dir = NULL;
 
 	if (make_lock_dir(d, provider, state_dir, &lock_dir, err) < 0) {
@@ -253,6 +257,10 @@ static int new_sessions(struct daemon *d, struct pai_provider *take_provider, co
 	pai_options_create_input(&o->create, &options.create);
 	if (d->fs) {
 		listener = pai_fs_listener(d->fs);
+	}
+	if (pai_daemon_seeds_init(&d->seeds, o, d->ledger, d->fs)) {
+		seeder = pai_daemon_seeder(&d->seeds);
+		options.seeder = &seeder;
 	}
 	return pai_sessions_new(PAI_TAKE(provider), pai_ledger_store(d->ledger), d->pool, &options,
 	    lock_dir, &listener, &d->sessions, err);

@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fusefs/exec_bridge_priv.h"
 #include "providers/base/clock.h"
@@ -132,7 +133,7 @@ static void refuse(struct pai_bridge *b)
 		send_exit(b);
 		return;
 	}
-	json = pai_json_from_err(&b->error);
+	json = pai_bridge_error(b, &b->error);
 	if (json && b->is_unknown && pai_json_set_str(json, "outcome", "unknown") < 0) {
 		pai_json_free(PAI_TAKE(json));
 	}
@@ -645,6 +646,23 @@ static bool stands_elsewhere(const struct pai_bridge *b)
 	return b->cwd_environment[0] && strcmp(b->cwd_environment, tag) != 0;
 }
 
+static int seed(struct pai_bridge *b, const struct pai_call *call, struct pai_err *err)
+{
+	pid_t session = b->conn->pid > 0 ? getsid(b->conn->pid) : 0;
+	struct pai_seed_ask ask = {.run = b->run, .sid = session > 0 ? (uint32_t)session : 0};
+
+	return pai_session_seed(b->session, b->env, &ask, call, err);
+}
+
+/* However long the seeds took. */
+static int open_line(struct pai_bridge *b, struct pai_err *err)
+{
+	struct pai_call call = {.cancel = b->cancel,
+	    .deadline_ms = pai_deadline_in(b->control->config.options->timeout_ms)};
+
+	return pai_env_exec(b->env, &call, &b->line, err);
+}
+
 /* In the first attempt a killed key is made anew: the user asks for it. Not in the second: the kill
  * may be what ended the first. */
 static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai_err *err)
@@ -680,7 +698,7 @@ static int acquire(struct pai_bridge *b, const struct pai_call *call, struct pai
 	if (b->pinned && stands_elsewhere(b)) {
 		return pai_err_set(err, PAI_E_RESET, "another environment answers now");
 	}
-	return pai_env_exec(b->env, call, &b->line, err);
+	return seed(b, call, err) < 0 ? -err->errnum : open_line(b, err);
 }
 
 static void attempt_job(void *arg)
@@ -696,8 +714,8 @@ static void attempt_job(void *arg)
 		step(b, on_attempt);
 		return;
 	}
-	call.deadline_ms =
-	    pai_deadline_in(pai_session_create_timeout(b->session, NULL) + o->timeout_ms);
+	call.deadline_ms = pai_deadline_in(pai_session_create_timeout(b->session, NULL) +
+					   pai_session_seed_timeout(b->session) + o->timeout_ms);
 	if (b->env && !leave_lost(b, &call)) {
 		b->job_error = b->error;
 		step(b, on_attempt);
@@ -749,6 +767,7 @@ int pai_bridge_new(
 	b->no_retry = take_exec->no_retry;
 	b->keeps_output = take_exec->keeps_output;
 	b->pinned = take_exec->pinned;
+	memcpy(b->run, take_exec->run, sizeof(b->run));
 	b->caller_sid = take_exec->caller_sid;
 	b->caller_sid_started = take_exec->caller_sid_started;
 	b->start = take_exec->start;

@@ -30,6 +30,7 @@ struct pai_bridge {
 	uint32_t id;
 	char *key;
 	char cwd_environment[PAI_ENVIRONMENT_TAG + 1];
+	char run[PAI_RUN_TEXT_MAX + 1];
 	bool no_retry, keeps_output, pinned;
 	uint32_t caller_sid;
 	uint64_t caller_sid_started;
@@ -84,6 +85,8 @@ struct pai_bridge {
 void pai_bridge_tell_reset(struct pai_bridge *b);
 /* What was delivered is void, the client is told. Its bytes are granted again, but to nobody. */
 void pai_bridge_restart_output(struct pai_bridge *b);
+/* As the wire has it, with the paths that seeding did not bring; NULL without memory. */
+struct pai_json *pai_bridge_error(const struct pai_bridge *b, const struct pai_err *err);
 /* Sends STATUS. */
 void pai_bridge_send_status(struct pai_bridge *b);
 /* The ledger's row, to be written later; false: there will be none, which has been logged. */

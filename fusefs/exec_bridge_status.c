@@ -53,6 +53,17 @@ static bool error_of(const struct pai_bridge *b, struct pai_err *ret)
 	}
 }
 
+struct pai_json *pai_bridge_error(const struct pai_bridge *b, const struct pai_err *err)
+{
+	pai_auto_json struct pai_json *json = pai_json_from_err(err);
+	struct pai_json *missing = NULL;
+
+	if (err->code == PAI_E_SEED && b->session) {
+		missing = pai_session_missing(b->session);
+	}
+	return missing && pai_json_set(json, "missingPaths", missing) < 0 ? NULL : PAI_TAKE(json);
+}
+
 static int set_bytes(const struct pai_bridge *b, struct pai_json *status)
 {
 	struct pai_json *bytes = pai_json_object();
@@ -88,7 +99,7 @@ static int set_ending(const struct pai_bridge *b, struct pai_json *status)
 		    b->end == PAI_BRIDGE_EXITED && b->exit.kind == PAI_EXIT_TIMEOUT);
 	r = r ? r : pai_json_set_str(status, "outcome", outcome_of(b));
 	if (r == 0 && error_of(b, &error)) {
-		return pai_json_set(status, "error", pai_json_from_err(&error));
+		return pai_json_set(status, "error", pai_bridge_error(b, &error));
 	}
 	return r ? r : pai_json_set_null(status, "error");
 }

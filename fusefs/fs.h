@@ -39,7 +39,8 @@ struct pai_fs_options {
 	uint64_t
 	    timeout_ms; /* silence of a session after which its operations fail; default 10,000 */
 	uint64_t create_timeout_ms;
-	const char *fsname; /* "paifs#NAME" */
+	uint64_t seed_wait_ms; /* how long an operation waits for seeds */
+	const char *fsname;    /* "paifs#NAME" */
 };
 
 /* `pool` runs session calls that block; borrowed. The listener is what pai_sessions_new() needs;
@@ -81,6 +82,9 @@ void pai_fs_session_killed(struct pai_fs *fs, const char *key);
 typedef void (*pai_fs_barrier_fn)(void *arg, int errnum);
 void pai_fs_barrier_before(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg);
 void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg);
+
+/* One of them, for who can wait: 0 or the errno. fs NULL: there is no mount. */
+int pai_fs_barrier_wait(struct pai_fs *fs, struct pai_env *e, bool after);
 
 /* Paths (an array of strings) of stores through mappings that could not be written since the last
  * call with `take`, and of which no fsync() has told; those that a barrier before a command finds

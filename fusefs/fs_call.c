@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "providers/base/clock.h"
 #include "providers/base/log.h"
@@ -250,6 +251,9 @@ static uint64_t env_bound_locked(const struct fs_session *s, bool mutates)
 {
 	uint64_t create_ms = s->create_ms ? s->create_ms : s->fs->options.create_timeout_ms;
 
+	if (s->seeding) {
+		return s->fs->options.seed_wait_ms;
+	}
 	return mutates ? create_ms : s->fs->options.timeout_ms;
 }
 
@@ -372,12 +376,21 @@ static bool somebody_waits(struct fs_session *s, bool *mutates)
 	}
 	if (!any) {
 		s->acquiring = false;
+		s->seeding = false;
 	}
 	pthread_mutex_unlock(&s->fs->pending_lock);
 	return any;
 }
 
-/* True when there is one: the call holds it and its server. */
+/* Of what seeds the sandbox: it would wait for itself. */
+static bool is_seeding(const struct fs_call *c, const struct fs_env *env)
+{
+	pid_t session = env->env ? pai_env_seed_session(env->env) : 0;
+
+	return session > 0 && c->ctx.pid > 0 && getsid(c->ctx.pid) == session;
+}
+
+/* True when there is one that may be used: the call holds it and its server. */
 static bool take_env(struct fs_call *c, int *errnum)
 {
 	struct fs_env *env;
@@ -386,6 +399,11 @@ static bool take_env(struct fs_call *c, int *errnum)
 	env = c->node->env ? c->node->env : c->session->env;
 	if (env && (!env->ws || env->revoked)) {
 		*errnum = c->node->env ? ESTALE : 0;
+		env = NULL;
+	} else if (env && is_seeding(c, env)) {
+		*errnum = EDEADLK;
+		env = NULL;
+	} else if (env && env->env && !pai_env_is_seeded(env->env)) {
 		env = NULL;
 	}
 	if (env && !c->env) {
@@ -397,54 +415,134 @@ static bool take_env(struct fs_call *c, int *errnum)
 	return env != NULL;
 }
 
-/* One acquisition serves everybody who waits; the pool never holds more than one thread for a
- * session. */
+/* --- seeds --- */
+
+/* Those who wait have so long from its beginning, those who come later from when they came. */
+static void set_seeding(struct fs_session *s, bool seeding)
+{
+	bool begins = seeding && !s->seeding;
+
+	pthread_mutex_lock(&s->fs->pending_lock);
+	s->seeding = seeding;
+	for (struct fs_call *c = begins ? s->waiting : NULL; c; c = c->wait_next) {
+		c->deadline_ms = pai_deadline_in(s->fs->options.seed_wait_ms);
+	}
+	pthread_mutex_unlock(&s->fs->pending_lock);
+}
+
+/* An operation of the mount is part of no run: an environment is checked for it once. While that
+ * goes on the watchdog ends those whose time is up. */
+static int seed(
+    struct fs_session *s, struct pai_session *session, struct pai_env *env, struct pai_err *err)
+{
+	struct pai_call call = {.deadline_ms = pai_deadline_in(s->fs->options.seed_wait_ms)};
+	int r;
+
+	if (!env || pai_env_is_seeded(env)) {
+		return 0;
+	}
+	set_seeding(s, true);
+	r = pai_session_seed(session, env, &(struct pai_seed_ask){.run = NULL}, &call, err);
+	if (r == 0 || err->code != PAI_E_TIMEOUT) {
+		set_seeding(s, false);
+	}
+	return r;
+}
+
+/* --- one acquisition serves everybody who waits --- */
+
+/* A check that failed is the first one's failure, and everybody else goes on. */
+static void fail_first(struct fs_session *s, int errnum)
+{
+	struct fs_call **first = NULL;
+	struct fs_call *c = NULL;
+
+	pthread_mutex_lock(&s->fs->pending_lock);
+	for (struct fs_call **at = &s->waiting; *at; at = &(*at)->wait_next) {
+		first = at; /* the list is newest first */
+	}
+	if (first) {
+		c = *first;
+		*first = NULL;
+	}
+	pthread_mutex_unlock(&s->fs->pending_lock);
+	if (c) {
+		untrack(c);
+		fs_call_error(c, errnum);
+	}
+}
+
+static void serve_waiting(struct fs_session *s, bool lookers_only, int errnum)
+{
+	struct fs_call *c = take_waiting(s, lookers_only);
+
+	while (c) {
+		struct fs_call *next = c->wait_next;
+		int stale = 0;
+
+		untrack(c);
+		c->deadline_ms = 0;
+		if (atomic_load(&c->replied)) {
+			fs_call_done(c); /* its deadline came first: nothing is done for it */
+		} else if (errnum) {
+			fs_call_error(c, errnum);
+		} else if (!take_env(c, &stale) && stale == EDEADLK) {
+			fs_call_error(c, EDEADLK);
+		} else if (c->env || !c->mutates) {
+			c->start(c); /* without an environment there is nothing to see */
+		} else {
+			fs_call_error(c, ESTALE); /* gone again already */
+		}
+		c = next;
+	}
+}
+
+static void acquire_once(struct fs_session *s, bool mutates)
+{
+	struct pai_err err = PAI_ERR_INIT;
+	struct pai_env *env = NULL;
+	struct pai_session *session;
+	struct pai_call call = {.cancel = NULL};
+	uint64_t since_ms = pai_clock_ms();
+	int r;
+
+	pthread_mutex_lock(&s->fs->lock);
+	session = s->session ? pai_session_ref(s->session) : NULL;
+	pthread_mutex_unlock(&s->fs->lock);
+	call.deadline_ms = pai_deadline_in(renew_env_bound(s, session, mutates));
+	r = session ? pai_session_acquire(
+			  session, mutates ? 0 : PAI_ACQUIRE_LOOK, NULL, &call, &env, &err)
+		    : -ESTALE;
+	if (r < 0 && session) {
+		pai_log_warn("fuse", "session %s: %s", s->key, err.msg);
+		refuse_for_a_while(s, mutates, since_ms, -r);
+	}
+	if (r == 0) {
+		r = seed(s, session, env, &err);
+		if (r < 0) {
+			pai_log_warn("fuse", "session %s: %s", s->key, err.msg);
+		}
+	}
+	if (r < 0 && err.code == PAI_E_SEED) {
+		fail_first(s, EREMOTEIO);
+		r = 0;
+	}
+	/* Who came late, while that check went on, has time left. */
+	if (r == 0 || err.code != PAI_E_TIMEOUT || !env) {
+		serve_waiting(s, !mutates, -r);
+	}
+	pai_env_unref(env);
+	pai_session_unref(session);
+}
+
+/* The pool never holds more than one thread for a session. */
 static void acquire_job(void *arg)
 {
 	struct fs_session *s = arg;
 	bool mutates;
 
 	while (somebody_waits(s, &mutates)) {
-		struct pai_err err = PAI_ERR_INIT;
-		struct pai_env *env = NULL;
-		struct pai_session *session;
-		struct pai_call call = {.cancel = NULL};
-		uint64_t since_ms = pai_clock_ms();
-		struct fs_call *c;
-		int r;
-
-		pthread_mutex_lock(&s->fs->lock);
-		session = s->session ? pai_session_ref(s->session) : NULL;
-		pthread_mutex_unlock(&s->fs->lock);
-		call.deadline_ms = pai_deadline_in(renew_env_bound(s, session, mutates));
-		r = session ? pai_session_acquire(
-				  session, mutates ? 0 : PAI_ACQUIRE_LOOK, NULL, &call, &env, &err)
-			    : -ESTALE;
-		if (r < 0 && session) {
-			pai_log_warn("fuse", "session %s: %s", s->key, err.msg);
-			refuse_for_a_while(s, mutates, since_ms, -r);
-		}
-		c = take_waiting(s, !mutates);
-		while (c) {
-			struct fs_call *next = c->wait_next;
-			int stale = 0;
-
-			untrack(c);
-			c->deadline_ms = 0;
-			if (atomic_load(&c->replied)) {
-				fs_call_done(
-				    c); /* its deadline came first: nothing is done for it */
-			} else if (r < 0) {
-				fs_call_error(c, -r);
-			} else if (take_env(c, &stale) || !c->mutates) {
-				c->start(c); /* without an environment there is nothing to see */
-			} else {
-				fs_call_error(c, ESTALE); /* gone again already */
-			}
-			c = next;
-		}
-		pai_env_unref(env);
-		pai_session_unref(session);
+		acquire_once(s, mutates);
 	}
 	atomic_fetch_sub(&s->fs->calls, 1);
 }

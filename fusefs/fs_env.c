@@ -329,3 +329,45 @@ void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_f
 		after_rechecked(a);
 	}
 }
+
+/* --- for who can wait --- */
+
+struct waiter {
+	pthread_mutex_t lock;
+	pthread_cond_t done;
+	bool is_done;
+	int errnum;
+};
+
+static void wake(void *arg, int errnum)
+{
+	struct waiter *w = arg;
+
+	(void)pthread_mutex_lock(&w->lock);
+	w->is_done = true;
+	w->errnum = errnum;
+	(void)pthread_cond_signal(&w->done);
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
+/* It comes once, and in time: the barriers see to that. */
+int pai_fs_barrier_wait(struct pai_fs *fs, struct pai_env *e, bool after)
+{
+	struct waiter w = {
+	    .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .is_done = false};
+
+	if (!fs) {
+		return 0;
+	}
+	if (after) {
+		pai_fs_barrier_after(fs, e, wake, &w);
+	} else {
+		pai_fs_barrier_before(fs, e, wake, &w);
+	}
+	(void)pthread_mutex_lock(&w.lock);
+	while (!w.is_done) {
+		(void)pthread_cond_wait(&w.done, &w.lock);
+	}
+	(void)pthread_mutex_unlock(&w.lock);
+	return w.errnum;
+}

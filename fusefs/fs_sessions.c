@@ -43,6 +43,9 @@ bool fs_top_is_near_locked(const struct fs_session *s)
 {
 	uint32_t caps = s->env && s->env->ws ? s->env->ws->caps : 0;
 
+	if (caps && s->env->env && !pai_env_is_seeded(s->env->env)) {
+		return false; /* to be waited for */
+	}
 	return caps & PAI_WS_CAP_INLINE || (caps & PAI_WS_CAP_POSIX && !s->broken);
 }
 

@@ -84,7 +84,7 @@ static int judge_locked(struct fs_call *c, uint64_t now, bool tripped)
 	bool waits_for_env = c->deadline_ms != 0;
 
 	if (waits_for_env && now >= c->deadline_ms) {
-		return ETIMEDOUT;
+		return c->session->seeding ? EREMOTEIO : ETIMEDOUT;
 	}
 	if (c->late && !waits_for_env && (tripped || now - c->since_ms >= LATE_MS)) {
 		return ANSWER_LATE;

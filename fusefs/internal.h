@@ -238,6 +238,7 @@ struct fs_session {
 	size_t pending_count;
 	struct fs_call *waiting; /* for an environment */
 	bool acquiring;          /* a pool job is at it */
+	bool seeding;            /* ... and waits for seeds: so do those */
 	uint64_t create_ms;      /* its own create_timeout, as that job read it; 0: not yet */
 	atomic_bool broken;      /* the breaker: all fails until a ping succeeds */
 	bool pinging;

@@ -70,6 +70,13 @@ const struct pai_option pai_option_table[] = {
 	"metadata name that holds a session's key (default paiSessionKey)"},
     {"create", PAI_OPTION_PATH, true, AT(create_program), NULL,
 	"program that prints the create options of the key it is given, as JSON"},
+    {"seed", PAI_OPTION_PATH, false, AT(seed), NULL,
+	"files that every sandbox should hold: a list (FILE.json), or a program that prints one"},
+    {"file_provider", PAI_OPTION_PATH, false, AT(file_provider), NULL,
+	"where a seed's stored files are: a directory, or a program that prints the one it is "
+	"asked"},
+    {"seed_wait", PAI_OPTION_DURATION, false, AT(seed_wait_ms), NULL,
+	"how long an operation of the mount waits for seeds (default 30s)"},
     {"helper", PAI_OPTION_CHOICE, false, AT(helper), helper_values,
 	"off: nothing but the provider's own calls"},
     {"control_uid", PAI_OPTION_UIDS, false, AT(control_uids), NULL,
@@ -99,6 +106,7 @@ void pai_options_init(struct pai_options *o)
 	    .timeout_ms = 10000,
 	    .keepalive_ttl_ms = 300000,
 	    .create_timeout_ms = 120000,
+	    .seed_wait_ms = 30000,
 	    .create.network = -1,
 	};
 }
@@ -111,6 +119,8 @@ void pai_options_fini(struct pai_options *o)
 	free(o->name);
 	free(o->session_key_metadata);
 	free(o->create_program);
+	free(o->seed);
+	free(o->file_provider);
 	free(o->trace_path);
 	free(o->log_path);
 	free(o->fault);

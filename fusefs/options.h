@@ -57,7 +57,9 @@ struct pai_options {
 	uid_t control_uids[PAI_OPTIONS_LIST_MAX];
 	size_t control_uid_count;
 	char *session_key_metadata;
-	char *create_program;        /* absolute */
+	char *create_program;       /* absolute */
+	char *seed, *file_provider; /* absolute */
+	uint64_t seed_wait_ms;
 	char *trace_path, *log_path; /* absolute */
 	char *fault;
 	struct pai_options_create create;

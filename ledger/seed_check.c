@@ -167,8 +167,14 @@ static int make_executable(struct check *c, const char *path, struct pai_err *er
 static int write_file(struct check *c, const struct pai_seed_file *f, const char *data, size_t len,
     struct pai_err *err)
 {
-	int r = pai_sandbox_write_file(c->job->sandbox, f->path, data, len, &c->call, err);
+	const struct pai_seed_job *job = c->job;
+	int r;
 
+	if (job->leads_out && job->leads_out(job->links, f->path, &c->call)) {
+		return pai_err_set(
+		    err, PAI_E_INPUT, "runs through a link that leads out of " PAI_WORKSPACE);
+	}
+	r = pai_sandbox_write_file(job->sandbox, f->path, data, len, &c->call, err);
 	return r < 0 || !f->executable ? r : make_executable(c, f->path, err);
 }
 

@@ -40,6 +40,10 @@ struct pai_seed_job {
 	/* The POSIX session of the program that runs, 0 when none does. */
 	void (*tell)(void *arg, pid_t session);
 	void *arg;
+	/* Whether a path of the list runs through a link that leads out of the workspace, which the
+	 * contract's write_file() may follow; NULL: nobody can tell. */
+	bool (*leads_out)(void *arg, const char *path, const struct pai_call *call);
+	void *links;
 };
 struct pai_seed_outcome {
 	struct pai_json *missing; /* array of paths; the caller's. NULL after success */

@@ -1,6 +1,12 @@
 #include "execshim/tools/fixed.h"
 
 #include <errno.h>
+#include <string.h>
+
+#include "providers/base/buf.h"
+#include "providers/base/printable.h"
+
+#define MISSING_SHOWN 50
 
 static const struct pai_fixed lost = {"sandbox-lost",
     "The sandbox was lost while this ran. Whether it took effect is not known, and the files and "
@@ -57,6 +63,31 @@ struct pai_fixed pai_fixed_of(const struct pai_err *err)
 	default:
 		return unavailable;
 	}
+}
+
+char *pai_fixed_seed(const char *missing)
+{
+	pai_auto_buf struct pai_buf text = PAI_BUF_INIT(64u << 10);
+	pai_auto_json struct pai_json *paths = NULL;
+	size_t count = 0;
+	int r = pai_buf_add_str(&text, seed.text);
+
+	if (missing &&
+	    pai_json_parse(missing, strlen(missing), 1, &paths, PAI_ERR_IGNORED()) == 0) {
+		count = pai_json_count(paths);
+	}
+	for (size_t i = 0; r == 0 && i < count && i < MISSING_SHOWN; i++) {
+		const char *path = pai_json_text(pai_json_at(paths, i));
+
+		r = path ? pai_buf_printf(
+			       &text, "%s%s", i ? ", " : " Missing: ", pai_printable(path))
+			 : 0;
+	}
+	if (r == 0 && count > MISSING_SHOWN) {
+		r = pai_buf_printf(&text, " and %zu more", count - MISSING_SHOWN);
+	}
+	r = r || count == 0 ? r : pai_buf_add_str(&text, ".");
+	return r ? NULL : pai_buf_take(&text);
 }
 
 struct pai_json *pai_fixed_answer(

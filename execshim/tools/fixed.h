@@ -17,6 +17,9 @@ struct pai_fixed pai_fixed_of(const struct pai_err *err);
  * place of the fixed one; NULL: none. NULL without memory. */
 struct pai_json *pai_fixed_answer(
     const struct pai_err *err, const char *said, bool environment_reset);
+/* The fixed text of SEED, naming `missing` (an array in JSON, NULL: unknown); free(). NULL without
+ * memory. */
+char *pai_fixed_seed(const char *missing);
 /* Of a file call that failed by what is in the sandbox (EACCES, ENOSPC, ...): a fixed text for an
  * `invalid` answer; NULL: a failure as any other. */
 const char *pai_fixed_file(const struct pai_err *err);

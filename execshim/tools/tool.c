@@ -160,9 +160,12 @@ int pai_tool_did_you_mean(struct pai_tool_call *c, const char *path, struct pai_
 static enum pai_tool_end fail(struct pai_tool_call *c, const struct pai_err *err, const char *said,
     enum pai_tool_end end, struct pai_json **ret)
 {
+	pai_auto_free char *named =
+	    err->code == PAI_E_SEED ? pai_fixed_seed(pai_box_missing(c->box)) : NULL;
+
 	pai_log_info("tool", "%s: %s (%s)", c->spec->name, err->msg, pai_errcode_name(err->code));
 	pai_json_free(PAI_TAKE(c->answer));
-	*ret = pai_fixed_answer(err, said, pai_box_environment_reset(c->box));
+	*ret = pai_fixed_answer(err, named ? named : said, pai_box_environment_reset(c->box));
 	return *ret ? end : PAI_TOOL_NO_MEMORY;
 }
 

@@ -16,8 +16,9 @@
 #include "providers/base/log.h"
 #include "providers/session/session_private.h"
 
-/* Another daemon's check, which has a ceiling of its own (five minutes). */
+/* Another daemon's check, which has a ceiling (five minutes), and then ours. */
 #define LOCK_MS 330000
+#define WAIT_MS (2 * LOCK_MS)
 
 struct pai_seed_trigger {
 	bool is_done;
@@ -67,6 +68,11 @@ struct pai_json *pai_session_missing(struct pai_session *s)
 	return text && pai_json_parse(text, strlen(text), 1, &missing, PAI_ERR_IGNORED()) == 0
 		   ? missing
 		   : NULL;
+}
+
+uint64_t pai_session_seed_timeout(const struct pai_session *s)
+{
+	return s->m->seeder.check ? WAIT_MS : 0;
 }
 
 /* --- runs --- */

@@ -69,7 +69,6 @@ struct pai_session_seeder {
 	    const struct pai_seed_round *round, struct pai_json **missing, struct pai_err *err);
 	void *arg;
 };
-#define PAI_RUN_MAX 128 /* bytes of a run's name */
 struct pai_seed_ask {
 	const char *run; /* what this is part of: checked once for each; NULL or "": of none */
 	uint32_t sid;    /* the caller's POSIX session; 0: nobody's */
@@ -79,6 +78,8 @@ struct pai_seed_ask {
  * programs. RESET: the environment is gone. Without a seeder nothing is done. */
 int pai_session_seed(struct pai_session *s, struct pai_env *e, const struct pai_seed_ask *ask,
     const struct pai_call *call, struct pai_err *err) PAI_WARN_UNUSED;
+/* How long that may take; 0: nothing is seeded. */
+uint64_t pai_session_seed_timeout(const struct pai_session *s);
 /* It has been checked once, or nothing is seeded: who is of no run need not ask. */
 bool pai_env_is_seeded(const struct pai_env *e);
 /* The POSIX session of the seeder's program that runs for it; 0: none. */
@@ -177,7 +178,7 @@ int pai_session_verify(struct pai_session *s, struct pai_env *e, const struct pa
  * failure): it ran in a replacement, or was the first to use one. Exclusive: in the key's mutation
  * queue, serial with others of it and with reset, in every process of this host; `token` non-zero:
  * the caller is inside that use already and passes. fn runs in an environment that has been
- * checked for `seed`; waiting for that takes as long as a check does, whatever `call` says.
+ * checked for `seed`; the deadline has to leave time for that (pai_session_seed_timeout()).
  */
 typedef int (*pai_session_fn)(void *arg, struct pai_env *e, struct pai_err *err);
 struct pai_use {

@@ -37,7 +37,8 @@ static int put_exec_head(struct pai_buf *out, const struct pai_control_exec *e)
 	r = r ? r : pai_buf_put_u8(out, (uint8_t)flags);
 	r = r ? r : pai_buf_put_u32(out, e->caller_sid);
 	r = r ? r : pai_buf_put_u64(out, e->caller_sid_started);
-	return r ? r : pai_buf_put_bytes(out, e->cwd_environment, strlen(e->cwd_environment));
+	r = r ? r : pai_buf_put_bytes(out, e->cwd_environment, strlen(e->cwd_environment));
+	return r ? r : pai_buf_put_bytes(out, e->run, strlen(e->run));
 }
 
 int pai_control_put_exec(struct pai_buf *out, uint32_t id, const struct pai_control_exec *e)
@@ -72,6 +73,7 @@ int pai_control_get_exec(struct pai_view payload, struct pai_control_exec *ret)
 	struct pai_control_exec e = {.key = pai_get_str(&in, PAI_KEY_MAX)};
 	uint8_t flags = pai_get_u8(&in);
 	pai_auto_free char *environment = NULL;
+	pai_auto_free char *run = NULL;
 	int r;
 
 	e.no_retry = flags & FLAG_NO_RETRY;
@@ -80,12 +82,14 @@ int pai_control_get_exec(struct pai_view payload, struct pai_control_exec *ret)
 	e.caller_sid = pai_get_u32(&in);
 	e.caller_sid_started = pai_get_u64(&in);
 	environment = pai_get_str(&in, PAI_ENVIRONMENT_TAG);
+	run = pai_get_str(&in, PAI_RUN_TEXT_MAX);
 	if (in.bad || (flags & ~FLAGS_KNOWN) || !e.key || e.key[0] == '\0' || !environment ||
-	    (e.pinned && !environment[0])) {
+	    !run || (e.pinned && !environment[0])) {
 		free(e.key);
 		return -EPROTO;
 	}
 	(void)snprintf(e.cwd_environment, sizeof(e.cwd_environment), "%s", environment);
+	(void)snprintf(e.run, sizeof(e.run), "%s", run);
 	r = pai_exec_get_start(pai_get_rest(&in), &e.start);
 	if (r < 0) {
 		free(e.key);

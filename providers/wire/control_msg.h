@@ -36,13 +36,15 @@ enum pai_control_msg_type {
 #define PAI_CONTROL_JSON_MAX ((1u << 20) - 64)
 /* Bytes of one file, or of one page of a listing, on this socket. */
 #define PAI_CONTROL_FILE_MAX (50u << 20)
+#define PAI_RUN_TEXT_MAX 128   /* bytes of a run's name */
 #define PAI_ENVIRONMENT_TAG 64 /* hexadecimal digits: SHA-256 of an environment's identity */
 
 struct pai_control_exec {
 	char *key;                                     /* raw session key; never empty */
 	char cwd_environment[PAI_ENVIRONMENT_TAG + 1]; /* the tag of the environment that the caller
 							  stands in, or knows; "": none */
-	bool pinned; /* only in that environment: RESET where another answers */
+	char run[PAI_RUN_TEXT_MAX + 1]; /* what the command is part of; "": nothing */
+	bool pinned;                    /* only in that environment: RESET where another answers */
 	bool no_retry;
 	/* The client hands no output on before the end: when the command is started again, what was
 	 * sent of the first start is void, with NOTICE {"restarted":true}. */

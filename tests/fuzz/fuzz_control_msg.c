@@ -25,6 +25,7 @@ static void round_trip(const struct pai_control_exec *e)
 	assert(r == 0);
 	assert(strcmp(again.key, e->key) == 0);
 	assert(strcmp(again.cwd_environment, e->cwd_environment) == 0);
+	assert(strcmp(again.run, e->run) == 0);
 	assert(again.keeps_output == e->keeps_output && again.pinned == e->pinned);
 	assert(again.no_retry == e->no_retry && again.caller_sid == e->caller_sid);
 	assert(again.caller_sid_started == e->caller_sid_started);

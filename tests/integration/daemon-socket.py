@@ -70,7 +70,7 @@ def alive():
 def exec_frame(key="k", argv=("true",), flags=0, cwd="/workspace", ident=1):
     start_payload = struct.pack("<I", flags) + struct.pack("<I", len(argv))
     start_payload += b"".join(text(a) for a in argv)
-    return frame(EXEC, text(key) + struct.pack("<BIQ", 0, 0, 0) + text("") + start_payload, ident)
+    return frame(EXEC, text(key) + struct.pack("<BIQ", 0, 0, 0) + text("") + text("") + start_payload, ident)
 
 
 def hello_says():

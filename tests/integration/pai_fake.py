@@ -81,7 +81,7 @@ def parse_exec(data):
         return value
 
     got = {"key": text(), "marks": take("B"), "sid": take("I"), "sid_started": take("Q"),
-           "environment": text(), "flags": take("I")}
+           "environment": text(), "run": text(), "flags": take("I")}
     got["argv"] = [text() for _ in range(take("I"))]
     got["cwd"] = text()
     got["env"] = [text() for _ in range(take("I"))]

@@ -37,7 +37,7 @@ static void open_provider(const char *fault)
 
 static void up(void)
 {
-	(void)strcpy(dir, "/tmp/pai-seed-XXXXXX");
+	(void)snprintf(dir, sizeof(dir), "/tmp/pai-seed-XXXXXX");
 	cr_assert_not_null(mkdtemp(dir));
 	(void)snprintf(list, sizeof(list), "%s/list.json", dir);
 	(void)snprintf(files, sizeof(files), "%s/files", dir);
@@ -96,12 +96,12 @@ static enum pai_errcode check_with(const struct pai_seed_job *job, char missing[
 	cr_assert_eq(r, -err.errnum);
 	cr_assert_eq(outcome.missing != NULL, err.code == PAI_E_SEED);
 	missing[0] = '\0';
-	for (size_t i = 0; i < pai_json_count(outcome.missing); i++) {
-		(void)strcat(missing, pai_json_text(pai_json_at(outcome.missing, i)) + 11);
-		(void)strcat(missing, " ");
+	for (size_t i = 0, at = 0; i < pai_json_count(outcome.missing); i++) {
+		at += (size_t)snprintf(missing + at, 512 - at, "%s ",
+		    pai_json_text(pai_json_at(outcome.missing, i)) + 11);
 	}
 	pai_json_free(outcome.missing);
-	(void)strcpy(why, err.msg);
+	(void)snprintf(why, 256, "%s", err.msg);
 	copied = outcome.copied;
 	return err.code;
 }
@@ -375,9 +375,14 @@ Test(seed_check, at_the_ceiling_nothing_is_recorded)
 	cr_assert_str_eq(text_of(PAI_SEED_LEDGER_PATH), "-");
 }
 
+static void rest(uint64_t ms)
+{
+	(void)!pai_call_sleep(PAI_CALL_UNBOUNDED, pai_deadline_in(ms), PAI_ERR_IGNORED());
+}
+
 static void *fire(void *arg)
 {
-	(void)!pai_call_sleep(PAI_CALL_UNBOUNDED, pai_deadline_in(200), PAI_ERR_IGNORED());
+	rest(200);
 	pai_cancel_fire(cancel);
 	return arg;
 }
@@ -405,7 +410,7 @@ Test(seed_check, a_cancelled_check_kills_the_whole_group_of_its_loader)
 	cr_assert_gt(told[0], 0);
 	cr_assert_eq(told[1], 0);
 	for (int i = 0; i < 500 && kill(-told[0], 0) == 0; i++) {
-		(void)usleep(10000); /* its orphan is init's to reap */
+		rest(10); /* its orphan is init's to reap */
 	}
 	cr_assert_eq(kill(-told[0], 0), -1);
 }

@@ -2,7 +2,6 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "providers/base/clock.h"
 #include "tests/unit/session/world.h"
@@ -110,10 +109,15 @@ static enum pai_errcode use(const char *run)
 	return a.code;
 }
 
+static void rest(uint64_t ms)
+{
+	(void)!pai_call_sleep(PAI_CALL_UNBOUNDED, pai_deadline_in(ms), PAI_ERR_IGNORED());
+}
+
 static void wait_checks(int n)
 {
 	for (int i = 0; i < 5000 && checks < n; i++) {
-		(void)usleep(1000);
+		rest(1);
 	}
 	cr_assert_geq(checks, n);
 }
@@ -180,7 +184,7 @@ Test(seed, parallel_operations_wait_for_the_one_check)
 		cr_assert_eq(pthread_create(&a[i].id, NULL, use_in, &a[i]), 0);
 		wait_checks(1);
 	}
-	(void)usleep(50000);
+	rest(50);
 	for (size_t i = 0; i < PAI_COUNT(a); i++) {
 		cr_assert_eq(a[i].ran, 0);
 	}
@@ -203,7 +207,7 @@ Test(seed, a_failure_is_told_to_the_one_whose_check_it_was)
 	cr_assert_eq(pthread_create(&first.id, NULL, use_in, &first), 0);
 	wait_checks(1);
 	cr_assert_eq(pthread_create(&second.id, NULL, use_in, &second), 0);
-	(void)usleep(50000);
+	rest(50);
 	holds = false;
 	cr_assert_eq(pthread_join(first.id, NULL), 0);
 	cr_assert_eq(pthread_join(second.id, NULL), 0);
@@ -245,7 +249,7 @@ Test(seed, seeders_own_programs_are_refused_at_once)
 	holds = true;
 	cr_assert_eq(pthread_create(&a.id, NULL, use_in, &a), 0);
 	wait_checks(1);
-	(void)usleep(20000);
+	rest(20);
 	(void)use_in(&own);
 	cr_assert_eq(own.code, PAI_E_SYS);
 	cr_assert_eq(own.errnum, EDEADLK);

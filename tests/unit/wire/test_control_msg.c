@@ -18,6 +18,7 @@ static struct pai_control_exec example(void)
 	return (struct pai_control_exec){
 	    .key = key,
 	    .cwd_environment = "0123abcd",
+	    .run = "run 7",
 	    .pinned = true,
 	    .caller_sid = 4242,
 	    .caller_sid_started = 1ull << 40,
@@ -53,6 +54,7 @@ Test(control_msg, exec_comes_back_as_it_was_put)
 	cr_assert_eq(pai_control_get_exec(payload_of(&out, PAI_MSG_EXEC), &back), 0);
 	cr_assert_str_eq(back.key, "thread/42");
 	cr_assert_str_eq(back.cwd_environment, "0123abcd");
+	cr_assert_str_eq(back.run, "run 7");
 	cr_assert_not(back.no_retry);
 	cr_assert(back.pinned);
 	cr_assert_eq(back.caller_sid, 4242);
