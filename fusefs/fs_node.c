@@ -215,7 +215,7 @@ void fs_node_unname_locked(struct pai_fs *fs, struct fs_node *n)
 		at = &(*at)->name_next;
 	}
 	*at = n->name_next;
-	n->flags &= ~FS_NODE_IN_NAME;
+	n->flags &= ~(FS_NODE_IN_NAME | FS_NODE_QUEUED_NAME);
 }
 
 static void set_parent_locked(struct fs_node *n, struct fs_node *parent)

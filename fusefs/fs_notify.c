@@ -26,23 +26,35 @@ enum item_kind {
 	ITEM_UNWATCH,
 	ITEM_TICKET,
 };
+/* As small as each can be: all that is known of a session may have to be told at once. */
 struct item {
 	struct item *next;
 	enum item_kind kind;
-	struct fs_node *node; /* referenced: the inode, or the parent of an entry */
-	struct fs_env *env;   /* referenced: UNWATCH */
+	struct fs_node *node; /* referenced: the inode, or the parent of an entry; NULL: neither */
+};
+struct entry {
+	struct item item; /* first, here and below */
+	char name[];
+};
+struct unwatch {
+	struct item item;
+	struct fs_env *env; /* referenced */
 	struct pai_ws_identity id;
+};
+struct ticket {
+	struct item item;
+	LIST_ENTRY(ticket) at; /* in its queue's list, until it is popped or has expired */
 	uint64_t deadline_ms;
-	pai_fs_barrier_fn done;
+	pai_fs_barrier_fn done; /* NULL: it has expired */
 	void *arg;
-	char name[]; /* ENTRY */
 };
 struct fs_queue {
 	struct fs_notifier *notifier;
 	struct fs_queue *all_next;
 	struct fs_queue *ready_next;
 	struct item *head, **tail;
-	bool running; /* a thread is at it, or it waits in the ready list */
+	LIST_HEAD(, ticket) tickets; /* of these items: a queue can be a million long */
+	bool running;                /* a thread is at it, or it waits in the ready list */
 };
 struct fs_notifier {
 	struct pai_fs *fs;
@@ -55,19 +67,22 @@ struct fs_notifier {
 	bool stopping;
 };
 
-static void item_free(struct pai_fs *fs, struct item *it)
+static void item_free_locked(struct pai_fs *fs, struct item *it)
 {
-	if (it->node || it->env) {
-		pthread_mutex_lock(&fs->lock);
-		if (it->node) {
-			fs_node_unref_locked(fs, it->node);
-		}
-		if (it->env) {
-			fs_env_unref_locked(it->env);
-		}
-		pthread_mutex_unlock(&fs->lock);
+	if (it->node) {
+		fs_node_unref_locked(fs, it->node);
+	}
+	if (it->kind == ITEM_UNWATCH) {
+		fs_env_unref_locked(((struct unwatch *)it)->env);
 	}
 	free(it);
+}
+
+static void item_free(struct pai_fs *fs, struct item *it)
+{
+	pthread_mutex_lock(&fs->lock);
+	item_free_locked(fs, it);
+	pthread_mutex_unlock(&fs->lock);
 }
 
 /* The pages are gone: the new version may be shown, and nothing of the old one is believed. */
@@ -150,14 +165,23 @@ static void deliver_grown(struct pai_fs *fs, struct fs_node *n)
  * Expired, not dropped: the next use asks again, and finds the same object in the same place (a
  * shell that stands in it keeps its directory) or another. Kernels before 6.2 can only drop.
  */
-static void deliver_entry(struct pai_fs *fs, struct item *it)
+static void deliver_entry(struct pai_fs *fs, const struct entry *e)
 {
-	size_t len = strlen(it->name);
+	const struct fs_node *dir = e->item.node;
+	size_t len = strlen(e->name);
+	struct fs_node *child;
 
-	if (fuse_lowlevel_notify_expire_entry(
-		fs->se, it->node->nodeid, it->name, len, FUSE_LL_EXPIRE_ONLY) == -ENOSYS) {
-		(void)fuse_lowlevel_notify_inval_entry(fs->se, it->node->nodeid, it->name, len);
+	pthread_mutex_lock(&fs->lock);
+	child = fs_node_by_name_locked(fs, dir, e->name);
+	if (child) {
+		child->flags &= ~FS_NODE_QUEUED_NAME;
 	}
+	pthread_mutex_unlock(&fs->lock);
+	if (fuse_lowlevel_notify_expire_entry(
+		fs->se, dir->nodeid, e->name, len, FUSE_LL_EXPIRE_ONLY) == -ENOSYS) {
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, dir->nodeid, e->name, len);
+	}
+	atomic_fetch_add_explicit(&fs->notified[ITEM_ENTRY], 1, memory_order_relaxed);
 }
 
 static void ignore_done(struct pai_ws_req *req)
@@ -166,9 +190,9 @@ static void ignore_done(struct pai_ws_req *req)
 	free(req);
 }
 
-static void deliver_unwatch(struct pai_fs *fs, struct item *it)
+static void deliver_unwatch(struct pai_fs *fs, const struct unwatch *u)
 {
-	struct fs_session *s = it->env->session;
+	struct fs_session *s = u->env->session;
 	struct pai_ws_req *req = calloc(1, sizeof(*req));
 	struct pai_ws *ws = NULL;
 	struct fs_node *n;
@@ -178,15 +202,15 @@ static void deliver_unwatch(struct pai_fs *fs, struct item *it)
 	}
 	pthread_mutex_lock(&s->watch_lock);
 	pthread_mutex_lock(&fs->lock);
-	n = fs_node_by_identity_locked(it->env, &it->id);
-	if (it->env->ws && !(n && n->flags & (FS_NODE_WATCHED | FS_NODE_WATCHING))) {
-		ws = pai_ws_ref(it->env->ws);
+	n = fs_node_by_identity_locked(u->env, &u->id);
+	if (u->env->ws && !(n && n->flags & (FS_NODE_WATCHED | FS_NODE_WATCHING))) {
+		ws = pai_ws_ref(u->env->ws);
 	}
 	pthread_mutex_unlock(&fs->lock);
 	if (ws) {
 		req->op = PAI_WS_UNWATCH;
 		req->at.path = "";
-		req->at.id = it->id;
+		req->at.id = u->id;
 		req->done = ignore_done;
 		pai_ws_submit(ws, req);
 		pai_ws_unref(ws);
@@ -198,23 +222,27 @@ static void deliver_unwatch(struct pai_fs *fs, struct item *it)
 
 static void deliver(struct pai_fs *fs, struct item *it)
 {
+	const struct ticket *t;
+
 	switch (it->kind) {
 	case ITEM_PAGES:
 	case ITEM_ATTR:
 		deliver_inode(fs, it);
 		break;
 	case ITEM_ENTRY:
-		deliver_entry(fs, it);
-		atomic_fetch_add_explicit(&fs->notified[ITEM_ENTRY], 1, memory_order_relaxed);
+		deliver_entry(fs, (const struct entry *)it);
 		break;
 	case ITEM_GROWN:
 		deliver_grown(fs, it->node);
 		break;
 	case ITEM_UNWATCH:
-		deliver_unwatch(fs, it);
+		deliver_unwatch(fs, (const struct unwatch *)it);
 		break;
 	case ITEM_TICKET:
-		it->done(it->arg, 0);
+		t = (const struct ticket *)it;
+		if (t->done) {
+			t->done(t->arg, 0);
+		}
 		break;
 	}
 }
@@ -227,6 +255,9 @@ static struct item *pop_locked(struct fs_queue *q)
 		q->head = it->next;
 		if (!q->head) {
 			q->tail = &q->head;
+		}
+		if (it->kind == ITEM_TICKET && ((struct ticket *)it)->done) {
+			LIST_REMOVE((struct ticket *)it, at);
 		}
 	}
 	return it;
@@ -304,8 +335,10 @@ void fs_notifier_stop(struct fs_notifier *n)
 		struct item *it;
 
 		while ((it = pop_locked(q))) {
-			if (it->kind == ITEM_TICKET) {
-				it->done(it->arg, ENOTCONN);
+			const struct ticket *t = (const struct ticket *)it;
+
+			if (it->kind == ITEM_TICKET && t->done) {
+				t->done(t->arg, ENOTCONN);
 			}
 			item_free(n->fs, it);
 		}
@@ -358,6 +391,9 @@ static bool push_item(struct fs_queue *q, struct item *it)
 	it->next = NULL;
 	*q->tail = it;
 	q->tail = &it->next;
+	if (it->kind == ITEM_TICKET) {
+		LIST_INSERT_HEAD(&q->tickets, (struct ticket *)it, at);
+	}
 	if (!q->running) {
 		q->running = true;
 		q->ready_next = NULL;
@@ -375,28 +411,23 @@ static bool push_locked(struct fs_session *s, struct item *it)
 	if (push_item(s->queue, it)) {
 		return true;
 	}
-	if (it->node) {
-		fs_node_unref_locked(s->fs, it->node);
-	}
-	if (it->env) {
-		fs_env_unref_locked(it->env);
-	}
-	free(it);
+	item_free_locked(s->fs, it);
 	return false;
 }
 
-static struct item *item_new(enum item_kind kind, const char *name)
+/* node: referenced by it; NULL for none. */
+static void *item_new(enum item_kind kind, size_t size, struct fs_node *node)
 {
-	size_t len = name ? strlen(name) + 1 : 0;
-	struct item *it = calloc(1, sizeof(*it) + len);
+	struct item *it = calloc(1, size);
 
 	if (!it) {
 		pai_log_error("fuse", "out of memory: the kernel may keep an old view");
 		return NULL;
 	}
 	it->kind = kind;
-	if (name) {
-		memcpy(it->name, name, len);
+	it->node = node;
+	if (node) {
+		fs_node_ref_locked(node);
 	}
 	return it;
 }
@@ -409,13 +440,8 @@ void fs_notify_inode_locked(struct fs_node *n, bool pages)
 	if (n->flags & queued) {
 		return; /* what waits in the queue covers it */
 	}
-	it = item_new(pages ? ITEM_PAGES : ITEM_ATTR, NULL);
-	if (!it) {
-		return;
-	}
-	it->node = n;
-	fs_node_ref_locked(n);
-	if (!push_locked(n->session, it)) {
+	it = item_new(pages ? ITEM_PAGES : ITEM_ATTR, sizeof(*it), n);
+	if (!it || !push_locked(n->session, it)) {
 		return;
 	}
 	n->flags |= pages ? FS_NODE_QUEUED_PAGES : FS_NODE_QUEUED_ATTR;
@@ -435,13 +461,8 @@ void fs_notify_grown_locked(struct fs_node *n)
 	    n->flags & FS_NODE_QUEUED_GROWN || LIST_EMPTY(&n->handles)) {
 		return;
 	}
-	it = item_new(ITEM_GROWN, NULL);
-	if (!it) {
-		return;
-	}
-	it->node = n;
-	fs_node_ref_locked(n);
-	if (push_locked(n->session, it)) {
+	it = item_new(ITEM_GROWN, sizeof(*it), n);
+	if (it && push_locked(n->session, it)) {
 		n->flags |= FS_NODE_QUEUED_GROWN;
 	}
 }
@@ -456,27 +477,31 @@ void fs_notify_attr_now(struct fs_node *n)
 
 void fs_notify_entry_locked(struct fs_session *s, struct fs_node *parent, const char *name)
 {
-	struct item *it = item_new(ITEM_ENTRY, name);
+	struct fs_node *child = fs_node_by_name_locked(s->fs, parent, name);
+	size_t size = strlen(name) + 1;
+	struct entry *e;
 
-	if (it) {
-		it->node = parent;
-		fs_node_ref_locked(parent);
-		(void)push_locked(s, it);
+	if (child && child->flags & FS_NODE_QUEUED_NAME) {
+		return;
+	}
+	e = item_new(ITEM_ENTRY, sizeof(*e) + size, parent);
+	if (!e) {
+		return;
+	}
+	memcpy(e->name, name, size);
+	if (push_locked(s, &e->item) && child) {
+		child->flags |= FS_NODE_QUEUED_NAME;
 	}
 }
 
 void fs_notify_unwatch_locked(struct fs_node *n)
 {
-	struct item *it;
+	struct unwatch *u = n->env->ws ? item_new(ITEM_UNWATCH, sizeof(*u), NULL) : NULL;
 
-	if (!n->env->ws) {
-		return;
-	}
-	it = item_new(ITEM_UNWATCH, NULL);
-	if (it) {
-		it->env = fs_env_ref_locked(n->env);
-		it->id = n->attr.id;
-		(void)push_locked(n->session, it);
+	if (u) {
+		u->env = fs_env_ref_locked(n->env);
+		u->id = n->attr.id;
+		(void)push_locked(n->session, &u->item);
 	}
 }
 
@@ -493,22 +518,22 @@ static bool is_idle(struct fs_queue *q)
 
 void fs_notify_ticket(struct fs_session *s, uint64_t deadline_ms, pai_fs_barrier_fn done, void *arg)
 {
-	struct item *it;
+	struct ticket *t;
 
 	if (is_idle(s->queue)) {
 		done(arg, 0);
 		return;
 	}
-	it = item_new(ITEM_TICKET, NULL);
-	if (!it) {
+	t = item_new(ITEM_TICKET, sizeof(*t), NULL);
+	if (!t) {
 		done(arg, ENOMEM);
 		return;
 	}
-	it->deadline_ms = deadline_ms;
-	it->done = done;
-	it->arg = arg;
-	if (!push_item(s->queue, it)) {
-		free(it);
+	t->deadline_ms = deadline_ms;
+	t->done = done;
+	t->arg = arg;
+	if (!push_item(s->queue, &t->item)) {
+		free(t);
 		done(arg, ENOTCONN);
 	}
 }
@@ -544,20 +569,19 @@ void fs_notify_wait(struct fs_session *s, uint64_t deadline_ms)
 	pthread_mutex_destroy(&w.lock);
 }
 
-static struct item *take_expired(struct fs_notifier *n, uint64_t now_ms)
+/* The first that has expired, out of its list; the item itself stays in its queue. */
+static pai_fs_barrier_fn take_expired(struct fs_notifier *n, uint64_t now_ms, void **ret_arg)
 {
-	for (struct fs_queue *q = n->all; q; q = q->all_next) {
-		for (struct item **at = &q->head; *at; at = &(*at)->next) {
-			struct item *it = *at;
+	struct ticket *t;
 
-			if (it->kind != ITEM_TICKET || it->deadline_ms > now_ms) {
-				continue;
+	for (struct fs_queue *q = n->all; q; q = q->all_next) {
+		LIST_FOREACH(t, &q->tickets, at)
+		{
+			if (t->deadline_ms <= now_ms) {
+				LIST_REMOVE(t, at);
+				*ret_arg = t->arg;
+				return PAI_TAKE(t->done);
 			}
-			*at = it->next;
-			if (!*at) {
-				q->tail = at;
-			}
-			return it;
 		}
 	}
 	return NULL;
@@ -565,16 +589,15 @@ static struct item *take_expired(struct fs_notifier *n, uint64_t now_ms)
 
 void fs_notifier_expire(struct fs_notifier *n, uint64_t now_ms)
 {
-	struct item *it;
+	pai_fs_barrier_fn done;
+	void *arg;
 
-	for (;;) {
+	do {
 		pthread_mutex_lock(&n->lock);
-		it = take_expired(n, now_ms);
+		done = take_expired(n, now_ms, &arg);
 		pthread_mutex_unlock(&n->lock);
-		if (!it) {
-			return;
+		if (done) {
+			done(arg, ETIMEDOUT);
 		}
-		it->done(it->arg, ETIMEDOUT);
-		free(it);
-	}
+	} while (done);
 }

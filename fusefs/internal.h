@@ -119,6 +119,7 @@ enum fs_node_flags {
 	FS_NODE_QUEUED_PAGES = 1 << 22, /* notifications that wait in the queue */
 	FS_NODE_QUEUED_ATTR = 1 << 23,
 	FS_NODE_QUEUED_GROWN = 1 << 24,
+	FS_NODE_QUEUED_NAME = 1 << 25, /* of the name that it has in the table */
 };
 
 struct fs_handle {

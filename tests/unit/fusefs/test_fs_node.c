@@ -210,3 +210,24 @@ Test(fs_node, what_is_gone_has_no_path, .init = setup)
 	a->flags |= FS_NODE_GONE;
 	cr_expect_eq(fs_node_path_locked(a, &path), -ESTALE);
 }
+
+/* As after each overflow of the watches while a large tree is being removed. */
+Test(fs_node, what_waits_to_be_told_is_not_queued_again, .init = setup)
+{
+	struct fs_node *d = found(session.top, "d", 20, S_IFDIR);
+	struct fs_node *a = found(d, "a", 10, S_IFREG);
+	uint32_t of_dir, of_file;
+
+	d->flags |= FS_NODE_TOLD;
+	a->flags |= FS_NODE_TOLD;
+	fs_env_forget_all(env);
+	of_dir = d->refs;
+	of_file = a->refs;
+	a->flags |= FS_NODE_TOLD;
+	fs_env_forget_all(env);
+	cr_expect_eq(d->refs, of_dir, "each item refers to a node");
+	cr_expect_eq(a->refs, of_file);
+	cr_assert_eq(fs_node_rename_locked(fs, a, d, "b"), 0);
+	fs_env_forget_all(env);
+	cr_expect_eq(d->refs, of_dir + 1, "another name");
+}
