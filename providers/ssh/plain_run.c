@@ -93,7 +93,7 @@ static int take_stderr(struct run *r, const char *data, size_t len)
 	char *at;
 	int e = pai_buf_add(&r->tail, data, len);
 
-	if (e) {
+	if (e || r->tail.len == 0) {
 		return e;
 	}
 	at = memmem(r->tail.data, r->tail.len, mark, n);
