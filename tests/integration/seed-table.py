@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # timeout 240
 """The second seed document, from "Seed the workspace" to "Keep seeded files apart": a case a sentence,
-over memory (which has no file provider) and the provider that PAI_OVER names (local)."""
+over memory (which has no file provider) and the provider that PAI_OVER names (local). Words in
+PAI_SEED_CASES, or arguments: only the cases with one of them in their names."""
 import hashlib
 import json
 import os
@@ -26,9 +27,13 @@ class Here:
     def __init__(self, provider, options):
         self.provider, self.options = provider, options
         self.has_files = provider != "memory"
+        self.number = 0
 
     def daemon(self, *options, **kw):
-        return Seeded(self.provider, *self.options, *options, **kw)
+        """On a host each has a place of its own there: the session is called k everywhere."""
+        self.number += 1
+        own = [f"{o}-{self.number}" if o.startswith("root=") else o for o in self.options]
+        return Seeded(self.provider, *own, *options, **kw)
 
 
 def until_called(d, n):
@@ -123,15 +128,12 @@ def once_per_run(here):
 
 def environments_new_to_the_process(here):
     """One that another process created, a replacement after a loss or a reset."""
-    if here.provider == "memory":
-        d = here.daemon(seed="seed")
-    else:
-        d = here.daemon(seed="seed")
+    d = here.daemon(seed="seed")
     d.program("seed", f"cat {d.dir}/list.json")
     d.declare(inline("a", "1"))
     d.sh("true")
     if here.provider != "memory":  # whose sandboxes end with the daemon
-        d.stop()
+        d.stop(keep=True)
         d.start()
         d.sh("true")
         if len(d.called()) != 2:
@@ -189,7 +191,7 @@ def looking_makes_nothing(here):
 
 def what_is_a_run(here):
     """A pai use, a pai tool --batch, an MCP session, --run; commands have none."""
-    d = here.daemon(seed="seed")
+    d = here.daemon("git=guard", seed="seed")
     d.program("seed", "echo '[]'")
     d.sh("true")
     call = {"reason": "r", "command": "true"}
@@ -198,6 +200,11 @@ def what_is_a_run(here):
     def pai(*words, **kw):
         return subprocess.run([BUILD + "/pai", "-n", d.name, *words], capture_output=True, text=True,
                               timeout=60, **kw)
+
+    runs = []
+    if os.geteuid() == 0 and here.provider != "memory":  # an agent's shells, of whatever kind
+        runs = [("run", lambda: pai("run", "-s", "k", "--", sys.executable, "-c",
+                                    "import os; os.system('true'); os.system('env -i /bin/sh -c true')"))]
 
     def mcp():
         requests = [{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -217,7 +224,7 @@ def what_is_a_run(here):
                                          "pai-exec true; pai-exec true; pai tool bash --input '%s'"
                                          % json.dumps(call))),
                      ("batch", lambda: pai("tool", "--batch", "-s", "k", input=batch)), ("mcp", mcp),
-                     ("--run", lambda: d.sh("true", run="x"))):
+                     ("--run", lambda: d.sh("true", run="x")), *runs):
         before = len(d.called())
         r = fn()
         if len(d.called()) != before + 1:
@@ -605,7 +612,7 @@ CASES = [before_the_agent, each_source, a_program_is_a_function, the_ids_of_each
 
 def main():
     names = [fn.__name__.replace("_", "-") for fn in CASES]
-    only = sys.argv[1] if len(sys.argv) > 1 else ""
+    only = sys.argv[1:] or os.environ.get("PAI_SEED_CASES", "").split() or [""]
     world.begin(*names)
     with over(TMP) as (provider, options):
         places = [Here(provider, options)]
@@ -613,7 +620,7 @@ def main():
             places.insert(0, Here("memory", []))
         for here in places:
             for fn, name in zip(CASES, names):
-                if only in f"{name}-{here.provider}":
+                if any(word in f"{name}-{here.provider}" for word in only):
                     world.case(f"{name}-{here.provider}", fn, here)
                     for d in world.daemons:
                         if d.proc.poll() is None:

@@ -31,6 +31,13 @@ class Seeded(Daemon):
         else:
             super().__init__(provider, name, *options, mount=mount)
 
+    def stop(self, keep=False):
+        """Containers are of one engine, and keep what they are mounted on."""
+        if self.provider == "docker" and not keep and self.proc.poll() is None:
+            for session in self.ask("ls")["sessions"]:
+                self.pai("kill", session["key"])
+        return super().stop()
+
     def declare(self, *files):
         with open(self.dir + "/new.json", "w") as f:
             json.dump(list(files), f)
