@@ -27,6 +27,9 @@
 	(15u * 60 * 1000) /* for a daemon that hangs; a provider's own deadlines are shorter */
 #define TMP PAI_WORKSPACE "/.pai/t" /* short: an agent gives up on a base of over 44 bytes */
 #define HEAD_MAX 256
+/* The exit status by which a sandbox says that it has none. */
+#define NO_BASH 64
+#define NO_BASH_TEXT "64"
 
 struct run {
 	struct pai_target target;
@@ -35,6 +38,7 @@ struct run {
 	char *shim;    /* pai-exec's file */
 	char *session; /* the session's directory in the mount */
 	char *cwd;     /* where the agent begins */
+	bool no_bash;  /* in the sandbox */
 };
 
 static void run_fini(struct run *r)
@@ -150,7 +154,8 @@ static int make_ready(struct run *r, struct pai_err *err)
 {
 	static char sh[] = "sh", dash_c[] = "-c";
 	static char line[] = "umask 077 && mkdir -p " TMP " && cd " PAI_WORKSPACE "/.pai && "
-			     "{ test -e .gitignore || echo '*' > .gitignore; }";
+			     "{ test -e .gitignore || echo '*' > .gitignore; } && "
+			     "{ command -v bash > /dev/null || exit " NO_BASH_TEXT "; }";
 	char *argv[] = {sh, dash_c, line, NULL};
 	const struct pai_box_command c = {
 	    .argv = argv, .cwd = PAI_WORKSPACE, .timeout_ms = READY_MS, .on_output = ignore_output};
@@ -165,9 +170,11 @@ static int make_ready(struct run *r, struct pai_err *err)
 	if (failed < 0) {
 		return failed;
 	}
-	return e.timed_out || e.code ? pai_err_set(err, PAI_E_UNAVAILABLE,
-					   "the sandbox could not make '" TMP "' (exit %d)", e.code)
-				     : 0;
+	r->no_bash = !e.timed_out && e.code == NO_BASH;
+	return e.timed_out || (e.code && !r->no_bash)
+		   ? pai_err_set(err, PAI_E_UNAVAILABLE,
+			 "the sandbox could not make '" TMP "' (exit %d)", e.code)
+		   : 0;
 }
 
 /* "#!/bin/sh" or "#!/usr/bin/env bash": the agent's first shell is this machine's, or it could not
@@ -273,7 +280,7 @@ static int set_env(const struct run *r, struct pai_err *err)
 	int bad = unsetenv("TMUX") || unsetenv("TMUX_PANE") || unsetenv("OLDPWD") ||
 		  unsetenv("CLAUDE_CODE_SHELL_PREFIX") || unsetenv(PAI_HOST_VARIABLE);
 
-	for (size_t i = 0; i < PAI_COUNT(bash); i++) {
+	for (size_t i = 0; i < PAI_COUNT(bash) && !r->no_bash; i++) {
 		pai_auto_free char *file = realpath(bash[i], NULL);
 
 		if (file && masked(r, file)) {

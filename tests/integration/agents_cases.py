@@ -394,6 +394,13 @@ def what_an_agent_unpacks_for_itself_runs_here():
         os.remove(copy)
 
 
+@case("run")
+def the_shell_that_the_environment_names_is_there():
+    r = subprocess.run([os.environ.get("SHELL", "/bin/sh"), "-c", "echo there"], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE, cwd=SUB, timeout=WAIT_S)
+    expect((r.returncode, r.stdout), (0, b"there\n"))
+
+
 @case()
 def options_may_follow_c_and_a_name_and_arguments_the_command():
     expect(run(["/bin/bash", "-l", "-c", "echo $0,$1,$#", "zero", "one", "two words"]), (0, "zero,one,2\n", ""))
