@@ -67,6 +67,20 @@ def host_stays_on_the_host(d):
     return None if r.stdout == "canary\n" else r
 
 
+def a_machine_whose_shell_is_busybox(d):
+    """All that busybox is has the file of its shell: what is no shell runs here."""
+    names = TMP + "/busybox"
+    os.mkdir(names)
+    for name in ("sh", "cat", "busybox"):
+        os.symlink(shutil.which("busybox"), f"{names}/{name}")
+    line, said = f"cat {CANARY} || echo away", []
+    for argv in (["sh", "-c", line], ["busybox", "sh", "-c", line], ["cat", CANARY], ["busybox", "cat", CANARY]):
+        r = run(d, "timeout", "20", f"{names}/{argv[0]}", *argv[1:],
+                env={**os.environ, "PATH": f"{names}:{os.environ['PATH']}"})
+        said.append(r.stdout)
+    return None if said == ["away\n", "away\n", "canary\n", "canary\n"] else said
+
+
 def a_launcher_in_shell(d):
     """The agent begins as a shell's script, and its shells are the sandbox's all the same."""
     path = TMP + "/launcher"
@@ -240,10 +254,13 @@ def play(d, another):
     os.mkdir(d.top + "/k/sub")
     assert d.run("sh", "-c", "echo yes > /tmp/in-the-sandbox")[0] == 0
     cases(d)
+    if os.environ.get("PAI_SHELL"):  # the rest is about this machine
+        return
     for name, fn in (("the agent starts at /workspace with one temp folder and no new privileges", the_agent_itself),
                      ("no trace is left on this machine", nothing_is_left),
                      ("pai host runs here, and what it starts", host_stays_on_the_host),
                      ("an agent that begins as a script", a_launcher_in_shell),
+                     ("a machine whose shell is busybox", a_machine_whose_shell_is_busybox),
                      ("git's credential helpers run here, a workspace's don't", credentials_stay_on_the_host),
                      ("what ssh starts, and git instead of it, runs here, a workspace's doesn't",
                       ssh_starts_shells_here),

@@ -3,8 +3,10 @@
 # timeout 180
 """pai-exec under the name of a shell, in a session's directory: what coding agents ask of shells, each
 case first of the true shells in a plain directory. And pai-sh, and where there is no session. PAI_OVER:
-as over_world.py has it, and without the true shells."""
+as over_world.py has it, and without the true shells. PAI_SHELL: as agents_cases.py has it; at full length
+with this machine's busybox for the true shell."""
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,9 +14,10 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hold_world  # noqa: E402
 from agents_world import HERE, OVER, main  # noqa: E402
-from hold_world import BUILD, TMP, case  # noqa: E402
+from hold_world import BUILD, LONG, TMP, case  # noqa: E402
 
 LINKS = TMP + "/links"
+SHELL = os.environ.get("PAI_SHELL")
 
 
 def cases(kind, directory, **env):
@@ -31,9 +34,15 @@ def run(name, *args, cwd, **kw):
     return r.returncode, r.stdout, r.stderr
 
 
+def busybox():
+    """This machine's, by the name of a shell."""
+    os.symlink(shutil.which("busybox"), TMP + "/sh")
+    return TMP + "/sh"
+
+
 def pai_sh(top):
     got = run("pai-sh", "cd / && echo \"it's\" $0 $((1+1)); exit 3", cwd=top)
-    if got != (3, "it's bash 2\n", ""):
+    if got != (3, f"it's {'sh' if SHELL else 'bash'} 2\n", ""):
         return got
     got = run("pai-sh", "printf", "%s|", "a b", "c", cwd=top)
     return None if got == (0, "a b|c|", "") else got
@@ -51,8 +60,8 @@ def never_the_host(_):
     return None if good else (code, out, err)
 
 
-def no_such_shell(top):
-    got = run("mksh", "-c", "echo ran", cwd=top)
+def no_such_shell(top, name):
+    got = run(name, "-c", "echo ran", cwd=top)
     return None if got[0] == 127 and "not found in the sandbox" in got[2] else got
 
 
@@ -60,17 +69,20 @@ def play(d, _):
     os.makedirs(LINKS)
     for name in ("sh", "bash", "pai-sh", "mksh"):
         os.symlink(BUILD + "/pai-exec", f"{LINKS}/{name}")
-    if OVER == "local":
+    if OVER == "local" or LONG and SHELL:
         plain = TMP + "/plain"
         os.mkdir(plain)
-        cases("plain", plain)
+        cases("plain", plain, **({"PAI_SHELL": busybox()} if SHELL else {}))
     top = d.top + "/k"
     os.mkdir(top)
     cases("links", top)
     case("pai-sh takes a whole command as one argument", pai_sh, top)
-    case("a login shell is called by a dash before its name", a_login_shell_by_its_name, top)
+    if SHELL:
+        case("bash is not what busybox is", no_such_shell, top, "bash")
+    else:
+        case("a login shell is called by a dash before its name", a_login_shell_by_its_name, top)
     case("a shell in no session runs nothing", never_the_host, top)
-    case("a shell that the sandbox lacks is said to be missing", no_such_shell, top)
+    case("a shell that the sandbox lacks is said to be missing", no_such_shell, top, "mksh")
 
 
 main("agents-shell", play)
