@@ -3,9 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "fusefs/seed_links.h"
+#include "fusefs/seed_stream.h"
 #include "providers/base/log.h"
-#include "providers/base/path.h"
 #include "providers/base/printable.h"
 #include "providers/base/scope.h"
 
@@ -73,11 +72,6 @@ static void log_failure(const char *key, const struct pai_json *missing, const s
 	    r == 0 && list.data ? list.data : "");
 }
 
-static bool leads_out(void *arg, const char *path, const struct pai_call *call)
-{
-	return pai_seed_leads_out(arg, pai_path_in_workspace(path), call);
-}
-
 static int check(void *arg, struct pai_session *session, struct pai_env *e,
     const struct pai_seed_round *round, struct pai_json **missing, struct pai_err *err)
 {
@@ -91,8 +85,7 @@ static int check(void *arg, struct pai_session *session, struct pai_env *e,
 	    .sandbox = pai_env_sandbox(e),
 	    .tell = round->tell,
 	    .arg = round->arg,
-	    .leads_out = leads_out,
-	    .links = pai_env_ws(e),
+	    .server = pai_seed_server_of(pai_env_ws(e)),
 	};
 	int r;
 

@@ -26,6 +26,7 @@ struct check {
 	struct pai_seed_ledger ledger;
 	uint8_t *states; /* enum file_state of each file of the list */
 	size_t copied;
+	bool no_stream;
 	struct pai_err why; /* the first thing that went wrong; OK: nothing */
 };
 
@@ -168,9 +169,10 @@ static int write_file(struct check *c, const struct pai_seed_file *f, const char
     struct pai_err *err)
 {
 	const struct pai_seed_job *job = c->job;
+	const struct pai_seed_server *server = &job->server;
 	int r;
 
-	if (job->leads_out && job->leads_out(job->links, f->path, &c->call)) {
+	if (server->leads_out && server->leads_out(server->arg, f->path, &c->call)) {
 		return pai_err_set(
 		    err, PAI_E_INPUT, "runs through a link that leads out of " PAI_WORKSPACE);
 	}
@@ -178,16 +180,154 @@ static int write_file(struct check *c, const struct pai_seed_file *f, const char
 	return r < 0 || !f->executable ? r : make_executable(c, f->path, err);
 }
 
+static void set_copied(struct check *c, size_t i)
+{
+	c->states[i] = FILE_COPIED;
+	c->copied++;
+}
+
+/* Fails where the check ends; else the file is the one at which it stops. */
+static int note_failed_write(
+    struct check *c, size_t i, bool *stop, const struct pai_err *why, struct pai_err *err)
+{
+	if (ends_check(why)) {
+		*err = *why;
+		return -err->errnum;
+	}
+	note(c, why, c->list.files[i].path);
+	*stop = true;
+	return 0;
+}
+
+/* --- batches: files whose bytes are here, in order --- */
+
+#define BATCH_FILES 512
+#define BATCH_BYTES (16u << 20)
+#define BATCH_LEAST 4 /* for fewer the calls cost less */
+
+struct batch {
+	struct pai_seed_item items[BATCH_FILES];
+	size_t files[BATCH_FILES]; /* their places in the list */
+	char *owned[BATCH_FILES];  /* the bytes, where they aren't the list's */
+	size_t count, bytes;
+};
+
+static void batch_clear(struct batch *b)
+{
+	for (size_t i = 0; i < b->count; i++) {
+		free(b->owned[i]);
+	}
+	b->count = 0;
+	b->bytes = 0;
+}
+
+static void batch_free(struct batch *b)
+{
+	if (b) {
+		batch_clear(b);
+		free(b);
+	}
+}
+PAI_DEFINE_AUTO(struct batch, batch_free)
+
+/* How many from the `at`th on went in one piece. */
+static size_t stream_run(struct check *c, struct batch *b, size_t at)
+{
+	const struct pai_seed_server *server = &c->job->server;
+	size_t run = 0, copied;
+
+	while (at + run < b->count && b->items[at + run].is_new) {
+		run++;
+	}
+	if (run < BATCH_LEAST || c->no_stream) {
+		return 0;
+	}
+	copied = server->copy(server->arg, b->items + at, run, &c->call);
+	c->no_stream = copied == 0; /* its file system may have no such thing */
+	return copied;
+}
+
+static int write_batch(struct check *c, struct batch *b, bool *stop, struct pai_err *err)
+{
+	const struct pai_seed_server *server = &c->job->server;
+	int r = 0;
+
+	if (server->look && b->count >= BATCH_LEAST) {
+		server->look(server->arg, b->items, b->count, &c->call);
+	}
+	for (size_t at = 0; r == 0 && !*stop && at < b->count; at++) {
+		struct pai_err why = PAI_ERR_INIT;
+
+		for (size_t n = stream_run(c, b, at); n > 0; n--) {
+			set_copied(c, b->files[at++]);
+		}
+		if (at == b->count) {
+			break;
+		}
+		if (write_file(c, &c->list.files[b->files[at]], b->items[at].data, b->items[at].len,
+			&why) == 0) {
+			set_copied(c, b->files[at]);
+		} else {
+			r = note_failed_write(c, b->files[at], stop, &why, err);
+		}
+	}
+	batch_clear(b);
+	return r;
+}
+
+static int add_to_batch(
+    struct check *c, struct batch *b, size_t i, struct pai_buf *bytes, struct pai_err *err)
+{
+	const struct pai_seed_file *f = &c->list.files[i];
+
+	b->owned[b->count] = NULL;
+	b->files[b->count] = i;
+	b->items[b->count] = (struct pai_seed_item){
+	    .path = f->path, .data = f->data, .len = f->len, .executable = f->executable};
+	if (!f->data) {
+		b->items[b->count].len = bytes->len;
+		b->items[b->count].data = b->owned[b->count] = pai_buf_take(bytes);
+		if (!b->owned[b->count]) {
+			return pai_err_no_memory(err);
+		}
+	}
+	b->bytes += b->items[b->count++].len;
+	return 0;
+}
+
+/* A large one, or one of the contract alone, is written by itself. */
+static bool goes_alone(const struct check *c, size_t len)
+{
+	return !c->job->server.copy || len > PAI_SEED_ITEM_MAX;
+}
+
+/* What was loaded, in its turn. */
+static int take_bytes(struct check *c, struct batch *b, size_t i, struct pai_buf *bytes, bool *stop,
+    struct pai_err *err)
+{
+	size_t len = c->list.files[i].data ? c->list.files[i].len : bytes->len;
+	bool alone = goes_alone(c, len);
+	int r = 0;
+
+	if (b->count == BATCH_FILES || b->bytes + len > BATCH_BYTES || alone) {
+		r = write_batch(c, b, stop, err);
+	}
+	if (r < 0 || *stop) {
+		return r;
+	}
+	r = add_to_batch(c, b, i, bytes, err);
+	return r == 0 && alone ? write_batch(c, b, stop, err) : r;
+}
+
 /* One file. *stop: no more are to be tried. Fails where the check ends. */
-static int copy_file(struct check *c, size_t i, bool *stop, struct pai_err *err)
+static int copy_file(struct check *c, struct batch *b, size_t i, bool *stop, struct pai_err *err)
 {
 	const struct pai_seed_file *f = &c->list.files[i];
 	pai_auto_buf struct pai_buf bytes = PAI_BUF_INIT(PAI_SEED_FILE_MAX);
 	struct pai_err why = PAI_ERR_INIT;
-	enum pai_seed_got got = pai_seed_fetch(c->job, f, &c->call, &bytes, &why);
 	int r;
 
-	switch (got) {
+	switch (pai_seed_fetch(c->job, f, &c->call, &bytes, &why)) {
 	case PAI_SEED_ENDED:
 		*err = why;
 		return -err->errnum;
@@ -198,40 +338,30 @@ static int copy_file(struct check *c, size_t i, bool *stop, struct pai_err *err)
 		c->states[i] = FILE_LOST;
 		note(c, &why, f->path);
 		return 0;
-	case PAI_SEED_TOO_LARGE:
-		break; /* as if it had been written in vain */
+	case PAI_SEED_TOO_LARGE: /* as if it had been written in vain */
+		r = write_batch(c, b, stop, err);
+		return r < 0 || *stop ? r : note_failed_write(c, i, stop, &why, err);
 	case PAI_SEED_BYTES:
-		r = f->data ? write_file(c, f, f->data, f->len, &why)
-			    : write_file(c, f, bytes.data ? bytes.data : "", bytes.len, &why);
-		if (r == 0) {
-			c->states[i] = FILE_COPIED;
-			c->copied++;
-			return 0;
-		}
-		break;
+		return take_bytes(c, b, i, &bytes, stop, err);
 	}
-	if (ends_check(&why)) {
-		*err = why;
-		return -err->errnum;
-	}
-	note(c, &why, f->path);
-	*stop = true;
 	return 0;
 }
 
 static int copy_all(struct check *c, struct pai_err *err)
 {
+	PAI_AUTO(batch_free_p) struct batch *b = calloc(1, sizeof(*b));
 	bool replaces = false, stop = false;
 	size_t wanted = compare(c, &replaces);
-	int r = 0;
+	int r = b ? 0 : pai_err_no_memory(err);
 
-	if (wanted == 0 || c->list.invalid.code != PAI_OK) {
-		return 0;
+	if (r < 0 || wanted == 0 || c->list.invalid.code != PAI_OK) {
+		return r;
 	}
 	r = replaces ? write_ledger(c, err) : 0;
 	for (size_t i = 0; r == 0 && !stop && i < c->list.count; i++) {
-		r = c->states[i] == FILE_WANTED ? copy_file(c, i, &stop, err) : 0;
+		r = c->states[i] == FILE_WANTED ? copy_file(c, b, i, &stop, err) : 0;
 	}
+	r = r == 0 && !stop ? write_batch(c, b, &stop, err) : r;
 	return r == 0 && c->copied > 0 ? write_ledger(c, err) : r;
 }
 

@@ -1,8 +1,9 @@
 /*
  * seed_check: one check of a sandbox: what the list declares and the ledger in the sandbox lacks is
- * copied, over the provider's contract alone. The list comes from a file or a program, stored files
- * from the file provider, a directory or a program; programs run one at a time, in the directory
- * that they lie in, each as a POSIX session of its own.
+ * copied, over the provider's contract and, for many files elsewhere at once, their server. The
+ * list comes from a file or a program, stored files from the file provider, a directory or a
+ * program; programs run one at a time, in the directory that they lie in, each as a POSIX session
+ * of its own.
  *
  *   program        is given                                 and says
  *   list           the ids on its standard input, as JSON   the list
@@ -32,6 +33,26 @@ struct pai_seed_config {
 	const char *files; /* the file provider: a directory, or a program; NULL: none */
 	uint64_t ceiling_ms;
 };
+/* What the contract's calls have no words for, of whoever serves the sandbox's files. */
+struct pai_seed_item {
+	const char *path, *data;
+	size_t len; /* at most PAI_SEED_ITEM_MAX */
+	bool executable;
+	bool is_new; /* nothing is there, and no link is on the way */
+};
+#define PAI_SEED_ITEM_MAX (256u << 10)
+struct pai_seed_server {
+	/* Whether a path runs through a link that leads out of the workspace, which write_file()
+	 * may follow. NULL: nobody can tell. */
+	bool (*leads_out)(void *arg, const char *path, const struct pai_call *call);
+	/* Both or none. Looks which are new; copies new ones, from the first on, each of which is
+	 * there whole or not at all, and says how many: the next one is the caller's to write. */
+	void (*look)(
+	    void *arg, struct pai_seed_item *items, size_t count, const struct pai_call *call);
+	size_t (*copy)(void *arg, const struct pai_seed_item *items, size_t count,
+	    const struct pai_call *call);
+	void *arg;
+};
 struct pai_seed_job {
 	const struct pai_seed_config *config;
 	struct pai_sandbox *sandbox;
@@ -40,10 +61,7 @@ struct pai_seed_job {
 	/* The POSIX session of the program that runs, 0 when none does. */
 	void (*tell)(void *arg, pid_t session);
 	void *arg;
-	/* Whether a path of the list runs through a link that leads out of the workspace, which the
-	 * contract's write_file() may follow; NULL: nobody can tell. */
-	bool (*leads_out)(void *arg, const char *path, const struct pai_call *call);
-	void *links;
+	struct pai_seed_server server; /* all NULL: the contract alone */
 };
 struct pai_seed_outcome {
 	struct pai_json *missing; /* array of paths; the caller's. NULL after success */

@@ -7,6 +7,6 @@ if [ "${PAI_LONG:-0}" = 1 ]; then
 	both_ways seed-table.py
 else
 	over docker seed-table.py PAI_SEED_CASES="each-source new-to-the-process failed-write hostile"
-	over docker-helper seed-table.py PAI_SEED_CASES="each-source stored-files-docker the-mount failed-write"
+	over docker-helper seed-table.py PAI_SEED_CASES="each-source stored-files-docker the-mount failed-write many"
 fi
 exit $failed

@@ -439,22 +439,57 @@ def over_the_limit(here):
 
 
 def a_failed_write_stops(here):
-    """An existing directory, and a path through a link out of the workspace."""
-    for what, make in (("directory", ["mkdir", "/workspace/b"]), ("link", ["ln", "-s", "/tmp", "/workspace/l"])):
-        d = here.daemon()
-        d.sh(*make)
-        path = "b" if what == "directory" else "l/b"
-        d.declare(inline("a", "1"), inline(path, "2"), inline("c", "3"))
-        code, _, err, status = d.run("--run", "1", "true")
-        if code != 125 or status["error"]["missingPaths"] != ["/workspace/" + path, "/workspace/c"]:
-            return f"{what}: {code} {err}"
-        if d.cat("/workspace/a") != "1" or d.cat("/workspace/c"):
-            return f"{what}: what was copied is kept, what comes after is not"
-        d.put("/workspace/a", "mine")
-        d.declare(inline("a", "1"), inline("c", "3"))
-        if d.cat("/workspace/c", run="2") != "3" or d.cat("/workspace/a") != "mine":
-            return f"{what}: the next run"
-        d.stop()
+    """An existing directory, and a path through a link out of the workspace; of few files and of many."""
+    for what, make, path in (("directory", ["mkdir", "/workspace/b"], "b"),
+                             ("link", ["ln", "-s", "/tmp", "/workspace/l"], "l/b"),
+                             ("file", ["touch", "/workspace/l"], "l/b")):
+        for many in (1, 6):
+            d = here.daemon()
+            d.sh(*make)
+            before = [f"d/a{i}" for i in range(many)]
+            after = [f"d/c{i}" for i in range(many)]
+            d.declare(*(inline(name, "1") for name in before), inline(path, "2"),
+                      *(inline(name, "3") for name in after))
+            code, _, err, status = d.run("--run", "1", "true")
+            missing = ["/workspace/" + name for name in (path, *after)]
+            if code != 125 or status["error"]["missingPaths"] != missing:
+                return f"{what}, {many}: {code} {err} {status}"
+            got = d.sh("ls", "-a", "/workspace/d").stdout.split()
+            if sorted(set(got) - {".", ".."}) != [f"a{i}" for i in range(many)]:
+                return f"{what}, {many}: what was copied is kept, what comes after is not: {got}"
+            d.put("/workspace/d/a0", "mine")
+            d.declare(inline("d/a0", "1"), *(inline(name, "3") for name in after))
+            if d.cat("/workspace/d/c0", run="2") != "3" or d.cat("/workspace/d/a0") != "mine":
+                return f"{what}, {many}: the next run"
+            d.stop()
+
+
+def many_at_once(here):
+    """In one piece where the files are elsewhere: modes, owners and bytes are those of one."""
+    d = here.daemon()
+    big = "x" * (300 << 10)
+    d.declare(inline("one/x", "1", executable=True))
+    d.sh("true")
+    files = [inline(f"many/{i % 3}/sub/{i}", f"{i}" * (i + 1), executable=i % 2 == 0) for i in range(40)]
+    d.declare(*files, inline("many/empty", ""), inline("many/big", big), inline("top", "t"))
+    r = d.sh("true", run="1")
+    if r.returncode:
+        return f"{r}"
+    wrong = [f["path"] for f in files if d.top and open(d.top + "/k" + f["path"][10:]).read() != f["data"]]
+    if wrong or open(d.top + "/k/many/big").read() != big or os.stat(d.top + "/k/many/empty").st_size:
+        return f"{wrong}"
+    stats = [os.stat(f"{d.top}/k/{name}") for name in ("one/x", "many/0/sub/0")]
+    said = [(oct(s.st_mode), s.st_uid, s.st_gid) for s in stats]
+    if said[0] != said[1]:
+        return f"{said}"
+    if os.stat(d.top + "/k/many/1/sub/1").st_mode & 0o777 != 0o644:
+        return "the mode"
+    # Of files that are there the contract keeps the modes; each alone.
+    d.declare(*({**f, "data": "new"} for f in files))
+    d.sh("true", run="2")
+    got = {open(d.top + "/k" + f["path"][10:]).read() for f in files}
+    d.stop()
+    return None if got == {"new"} else f"{got}"
 
 
 INVALID = [
@@ -606,6 +641,7 @@ CASES = [before_the_agent, each_source, a_program_is_a_function, the_ids_of_each
          only_what_is_lacking, changes_stay, inline_is_versioned_by_its_hash, stored_files,
          stored_files_have_a_scope, loaders, a_reset_aborts_a_loader, its_own_programs,
          a_failure_is_the_first_ones, tools_name_them, the_mount_tells, over_the_limit, a_failed_write_stops,
+         many_at_once,
          an_invalid_list, unreachable_is_no_seed_failure, the_mount_waits_so_long, commands_of_people,
          hostile_ledgers, a_claim_is_believed_for_its_file_alone]
 
