@@ -116,9 +116,14 @@ static int set_argv(struct call *c, int argc, char **argv, struct pai_err *err)
 		}
 		return 0;
 	}
-	list[at++] = argv[0][0] == '-' || !pai_shell_is_name(last_part(argv[0]))
-			 ? (char *)(uintptr_t)(c->called->exe ? c->called->exe : name)
-			 : argv[0];
+	/* A mask's path is that of a shell, a link's is of this machine alone. */
+	if (!c->called->exe) {
+		list[at++] = (char *)(uintptr_t)name;
+	} else if (argv[0][0] == '-' || !pai_shell_is_name(last_part(argv[0]))) {
+		list[at++] = (char *)(uintptr_t)c->called->exe;
+	} else {
+		list[at++] = argv[0];
+	}
 	if (argv[0][0] == '-') {
 		list[at++] = dash_l;
 	}

@@ -5,6 +5,7 @@
 case first of the true shells in a plain directory. And pai-sh, and where there is no session. PAI_OVER:
 as over_world.py has it, and without the true shells. PAI_SHELL: as agents_cases.py has it; at full length
 with this machine's busybox for the true shell."""
+import json
 import os
 import shutil
 import subprocess
@@ -48,6 +49,14 @@ def pai_sh(top):
     return None if got == (0, "a b|c|", "") else got
 
 
+def a_link_has_no_path_there(d, top):
+    """Whoever calls it by its path here pays for one start, not for a second one by its name."""
+    got = run("sh", "-c", "echo $0; exit 9", cwd=top)
+    log = json.loads(d.pai("log", "k", "--json", "--limit", "2").stdout)["entries"]
+    looked_for = [entry for entry in log if entry["command"].startswith(LINKS)]
+    return (got, looked_for) if got != (9, "sh\n", "") or looked_for or log[0]["exitCode"] != 9 else None
+
+
 def a_login_shell_by_its_name(top):
     r = subprocess.run(["-bash", "-c", "shopt -q login_shell && echo login"], executable=LINKS + "/bash",
                        cwd=top, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
@@ -81,6 +90,7 @@ def play(d, _):
         case("bash is not what busybox is", no_such_shell, top, "bash")
     else:
         case("a login shell is called by a dash before its name", a_login_shell_by_its_name, top)
+    case("a link's path here is not looked for there", a_link_has_no_path_there, d, top)
     case("a shell in no session runs nothing", never_the_host, top)
     case("a shell that the sandbox lacks is said to be missing", no_such_shell, top, "mksh")
 

@@ -30,6 +30,7 @@ TOP = os.getcwd()  # the workspace
 SUB = TOP + "/sub"
 THERE = "/workspace" if KIND == "links" else TOP  # the same for its shells
 WAIT_S = 30
+LONG = os.environ.get("PAI_LONG") == "1"
 cases = []
 BASH = "bash: ash ends at a script that '.' doesn't find, reads ahead of its commands, knows no PROMPT_COMMAND"
 
@@ -336,6 +337,7 @@ def a_background_child_goes_on_and_is_heard():
     lines |= {p.stdout.readline() for _ in range(4)}
     assert b"x\n" in lines and len(lines) == 2, lines
     pid = (lines - {b"x\n"}).pop().decode().strip()
+    time.sleep(10 if LONG else 0)
     assert lives(pid)
     os.killpg(p.pid, signal.SIGKILL)  # as an agent that ends its command's group
     wait_for(lambda: not lives(pid), 5, "its end")
