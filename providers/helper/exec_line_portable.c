@@ -548,11 +548,17 @@ static void end_by(struct pai_exec *x, int kill_signal)
 	(void)pthread_mutex_unlock(&c->line->lock);
 }
 
-/* run() carries no signals: the one that is the same as its cancellation is sent. */
+/* run() carries no signals, but it can be cancelled: that is what those come to which end a program
+ * that does nothing about them. Whoever sends one must not wait for a command that never hears of
+ * it. */
 static void portable_signal(struct pai_exec *x, int signo)
 {
-	if (signo == SIGKILL) {
-		end_by(x, signo);
+	static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGKILL};
+
+	for (size_t i = 0; i < PAI_COUNT(ends); i++) {
+		if (signo == ends[i]) {
+			end_by(x, signo);
+		}
 	}
 }
 

@@ -108,16 +108,20 @@ Test(exec_portable, a_command_that_waits_for_stdin_can_be_cancelled)
 	cr_assert(s.last == EXITED && s.exit.kind == PAI_EXIT_CANCELLED);
 }
 
-Test(exec_portable, kill_is_the_one_signal)
+Test(exec_portable, signals_that_end_programs_end_it_and_others_are_not_heard)
 {
-	struct seen s;
+	static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGKILL};
 
-	seen_sh(&s, line, 0, "echo go; sleep 1000");
-	seen_wait_output(&s, 1, 3);
-	pai_exec_signal(s.exec, SIGTERM);
-	pai_exec_signal(s.exec, SIGKILL);
-	seen_wait_last(&s);
-	cr_assert(s.exit.kind == PAI_EXIT_SIGNAL && s.exit.value == SIGKILL);
+	for (size_t i = 0; i < PAI_COUNT(ends); i++) {
+		struct seen s;
+
+		seen_sh(&s, line, 0, "trap '' USR1 INT TERM HUP QUIT; echo go; sleep 1000");
+		seen_wait_output(&s, 1, 3);
+		pai_exec_signal(s.exec, SIGUSR1);
+		pai_exec_signal(s.exec, ends[i]);
+		seen_wait_last(&s);
+		cr_assert(s.exit.kind == PAI_EXIT_SIGNAL && s.exit.value == ends[i]);
+	}
 }
 
 Test(exec_portable, a_terminal_and_detach_are_refused)
