@@ -4,6 +4,7 @@
 
 #include "execshim/box.h"
 #include "execshim/lib/libpai.h"
+#include "providers/base/json.h"
 #include "providers/base/scope.h"
 
 struct libpai_sandbox {
@@ -12,7 +13,8 @@ struct libpai_sandbox {
 	enum pai_scope scope;
 	struct pai_strmap ids; /* empty: the ledger needs not be told */
 	bool is_told;
-	struct pai_err failed; /* what a call of it last failed of, in a use */
+	struct pai_json *missing; /* what the last SEED named; NULL: nothing */
+	struct pai_err failed;    /* what a call of it last failed of, in a use */
 };
 
 /* Fills *ret (NULL: nothing); returns -err->errnum. */

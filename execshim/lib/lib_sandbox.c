@@ -37,6 +37,7 @@ void libpai_sandbox_free(struct libpai_sandbox *sb)
 		pai_box_free(sb->box);
 		pai_cancel_unref(sb->never);
 		pai_strmap_fini(&sb->ids);
+		pai_json_free(sb->missing);
 		free(sb);
 	}
 }
@@ -49,6 +50,11 @@ const char *libpai_key(const struct libpai_sandbox *sb)
 bool libpai_environment_reset(const struct libpai_sandbox *sb)
 {
 	return pai_box_environment_reset(sb->box);
+}
+
+const char *libpai_missing(const struct libpai_sandbox *sb, size_t number)
+{
+	return pai_json_text(pai_json_at(sb->missing, number));
 }
 
 struct libpai_cancel *libpai_cancel_new(void)
@@ -79,9 +85,22 @@ void libpai_set_cancel(struct libpai_sandbox *sb, struct libpai_cancel *cancel)
 
 /* --- pieces --- */
 
+static void keep_missing(struct libpai_sandbox *sb)
+{
+	const char *text = pai_box_missing(sb->box);
+
+	pai_json_free(PAI_TAKE(sb->missing));
+	if (text && pai_json_parse(text, strlen(text), 1, &sb->missing, PAI_ERR_IGNORED()) < 0) {
+		sb->missing = NULL;
+	}
+}
+
 static int fail(struct libpai_sandbox *sb, const struct pai_err *why, struct libpai_error *err)
 {
 	sb->failed = *why;
+	if (why->code == PAI_E_SEED) {
+		keep_missing(sb);
+	}
 	return pai_lib_fail(why, err);
 }
 

@@ -61,7 +61,8 @@ enum libpai_code {
 	LIBPAI_POLICY_MISMATCH = 6, /* not allowed here; asking again will not help */
 	LIBPAI_QUOTA_EXCEEDED = 7,  /* once other sandboxes have ended it may work */
 	LIBPAI_INPUT = 8,           /* the caller's mistake: a path, a key, a working directory */
-	LIBPAI_SEED = 9,            /* files that the workspace should begin with are missing */
+	LIBPAI_SEED = 9,            /* files that the workspace should begin with are missing:
+				       libpai_missing() names them */
 	LIBPAI_CANCELLED = 10,      /* by libpai_cancel() */
 	/* Others. */
 	LIBPAI_SYSTEM = 11,  /* `errnum` is that of the sandbox's own file call */
@@ -158,6 +159,9 @@ LIBPAI_API const char *libpai_key(const struct libpai_sandbox *sb);
 /* A call of this sandbox ran in a recreated environment, or it was reset: earlier files and
  * processes are gone. Never false again. */
 LIBPAI_API bool libpai_environment_reset(const struct libpai_sandbox *sb);
+/* After a call that failed of SEED: the paths that are missing, numbered from 0; NULL: no more.
+ * Borrowed until the next call. */
+LIBPAI_API const char *libpai_missing(const struct libpai_sandbox *sb, size_t number);
 /* From the next call on; borrowed until another is set or the sandbox freed. NULL: none. */
 LIBPAI_API void libpai_set_cancel(struct libpai_sandbox *sb, struct libpai_cancel *cancel);
 

@@ -288,6 +288,18 @@ def inside_pai_use():
     return None if r.returncode == 0 and r.stdout.splitlines() == wanted else f"{r}"
 
 
+def seeds():
+    """A failed check names what is missing to the call that it was for; the next goes ahead."""
+    with open(TMP + "/list.json", "w") as f:
+        json.dump([{"path": "/workspace/a", "loader": ["false"], "version": "1"},
+                   {"path": "/workspace/b", "data": "2"}, {"path": "/workspace/c", "loader": ["false"], "version": "1"}], f)
+    d = daemon("local", f"seed={TMP}/list.json")
+    expect(d, (1, ["missing /workspace/a", "missing /workspace/c", "failed seed 121 0", "reset=0"]), "missing", "b")
+    expect(d, (0, ["reset=0"]), "missing", "b")
+    expect(d, (0, ["1:2", "reset=0"]), "read", "b")
+    return d.stop() or None
+
+
 def on_demand():
     """The daemon that was installed with the library is started when there is none."""
     os.makedirs(os.environ["XDG_CONFIG_HOME"] + "/paifs", exist_ok=True)
@@ -319,6 +331,7 @@ def main():
     case("cancelled from a signal handler", cancelled)
     case("scopes", scoped)
     case("inside pai use", inside_pai_use)
+    case("seeds", seeds)
     case("a daemon on demand", on_demand)
     sys.exit(world.finish())
 

@@ -43,6 +43,20 @@ static void print_reset(const struct libpai_sandbox *sb)
 	printf("reset=%d\n", libpai_environment_reset(sb));
 }
 
+static int verb_missing(struct libpai_sandbox *sb, char **args)
+{
+	struct libpai_error err;
+	char *bytes = NULL;
+	size_t len = 0;
+	int r = libpai_read(sb, args[0], 1000, &bytes, &len, &err);
+
+	for (size_t i = 0; libpai_missing(sb, i); i++) {
+		printf("missing %s\n", libpai_missing(sb, i));
+	}
+	free(bytes);
+	return r < 0 ? failed(&err) : 0;
+}
+
 /* --- one call each --- */
 
 static void on_output(void *arg, enum libpai_stream stream, const char *data, size_t len)
@@ -432,7 +446,8 @@ static const struct {
     {"list", verb_list}, {"reset", verb_reset}, {"use", verb_use},
     {"use-exclusive", verb_use_exclusive}, {"own-failure", verb_own_failure},
     {"threads", verb_threads}, {"cancel-run", verb_cancel_run}, {"cancel-read", verb_cancel_read},
-    {"probe", verb_probe}, {"scoped", verb_scoped}, {"latch", verb_latch}};
+    {"probe", verb_probe}, {"missing", verb_missing}, {"scoped", verb_scoped},
+    {"latch", verb_latch}};
 
 int main(int argc, char **argv)
 {
