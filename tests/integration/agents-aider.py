@@ -20,7 +20,7 @@ SAYS = [BLOCK.format("", "from the model\n"), BLOCK.format("from the model\n", E
 
 def install():
     return installed(f"aider-chat-{VERSION}", "sh", "-c", f"'{sys.executable}' -m venv DIR && "
-                     f"DIR/bin/pip install -q aider-chat=={VERSION}", timeout=900) + "/bin/python"
+                     f"exec DIR/bin/pip install -q aider-chat=={VERSION}", timeout=900) + "/bin/python"
 
 
 def over(a):

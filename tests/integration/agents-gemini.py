@@ -29,12 +29,16 @@ def shell(command, where):
     return "run_shell_command", {"command": command, "dir_path": where}
 
 
+def search(text):
+    return "grep_search", {"pattern": text}
+
+
 def headless(d, gemini):
     settings = os.environ["HOME"] + "/.gemini/settings.json"
     os.makedirs(os.path.dirname(settings), exist_ok=True)
     with open(settings, "w") as f:
         json.dump({"security": {"auth": {"selectedType": "gemini-api-key"}}}, f)
-    return loop(d, Script(write, edit, shell), lambda model: [gemini, "--yolo", "-p", "do it"],
+    return loop(d, Script(write, edit, shell, search=search), lambda model: [gemini, "--yolo", "-p", "do it"],
                 lambda model: {"GEMINI_API_KEY": "dummy", "GEMINI_CLI_TRUST_WORKSPACE": "true",
                                "GOOGLE_GEMINI_BASE_URL": model.url})
 

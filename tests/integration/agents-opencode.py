@@ -33,6 +33,10 @@ def shell(command, where):
     return "bash", {"command": command, "workdir": where, "description": "as the script says"}
 
 
+def search(text):
+    return "grep", {"pattern": text, "path": "/workspace"}
+
+
 def settings(model):
     with open(CONTRIB + "/opencode.json") as f:
         ours = json.load(f)
@@ -59,7 +63,7 @@ def served(d, opencode):
         session.append("/session/" + call("/session", {})["id"])
         call(session[0] + "/prompt_async", {"parts": [{"type": "text", "text": "do it"}]})
 
-    return loop(d, Script(write, edit, shell, roams=True),
+    return loop(d, Script(write, edit, shell, search=search, roams=True),
                 lambda model: [opencode, "serve", "--hostname", "127.0.0.1", "--port", str(PORT)],
                 lambda model: {"OPENCODE_CONFIG_CONTENT": settings(model), "OPENCODE_DISABLE_MODELS_FETCH": "1",
                                "OPENCODE_DISABLE_AUTOUPDATE": "1"},

@@ -35,10 +35,10 @@ EDITED = "from the agent's own tool"
 class Script:
     """What an agent is made to do, in its own tools. write(path, text), edit(path, old, new) and
     shell(command, where) make calls of them; what an agent of a shell that remembers its last cd does with
-    `where` is nothing. serve(command) is a shell that goes on in the background. One that roams takes any
-    directory of this machine for `where`."""
+    `where` is nothing. serve(command) is a shell that goes on in the background, search(text) a tool of its own.
+    One that roams takes any directory of this machine for `where`."""
 
-    def __init__(self, write, edit, shell, serve=None, roams=False):
+    def __init__(self, write, edit, shell, serve=None, search=None, roams=False):
         top, sub = "/workspace", "/workspace/sub"
         serve = serve or (lambda line: shell(f"{line} > server.log 2>&1 & echo on", sub))
         safe = [c + ": No such file" for c in CANARIES]
@@ -46,6 +46,7 @@ class Script:
                 (edit("/workspace/hello.txt", "the model", "the agent's own tool"), []),
                 (shell(f"cat hello.txt /tmp/in-the-sandbox; grep -rl own .; pwd; {HARM}; true", top),
                  [EDITED, "yes", "hello.txt", "/workspace\n", *safe])]
+        rows += [(search("own tool"), ["hello.txt"])] if search else []
         rows += [(shell(f"pwd; {HARM}; true", LAUNCHER), ["/workspace\n", *safe])] if roams else []
         rows += [(shell("mkdir -p sub && cd sub && pwd", top), [sub]),
                  (shell("pwd; echo made > here; cp ../hello.txt .", sub), [sub]),
