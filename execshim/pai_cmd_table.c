@@ -37,7 +37,7 @@ const struct pai_cmd pai_cmd_table[] = {
 	"session.\n"
 	"The program finds in its environment PAI_SESSION and PAI_DAEMON, which outside a mount "
 	"stand\n"
-	"for -s and -n, PAI_ENVIRONMENT and PAI_TOKEN, which say the use, and "
+	"for -s and -n, PAI_ENVIRONMENT, PAI_TOKEN and PAI_RUN, which say the use, and "
 	"PAI_ENVIRONMENT_RESET,\n"
 	"1 when earlier files and processes of the session are gone.\n"
 	"Exit status: the program's, 128+N when signal N ended it; 125 not run, 126 and 127 as in "

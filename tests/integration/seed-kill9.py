@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 # timeout 120
 # timeout-long 600
-"""kill -9 of the daemon at random points of a check: the next one ends with exactly the right files, and
-what the agent has changed stays unless its version changes."""
+"""kill -9 of the daemon at random points of a check, or over ssh of the helper: the next one ends with
+exactly the right files, and what the agent has changed stays unless its version changes."""
+import contextlib
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
 
 import hold_world as world
-from hold_world import short_or_long
+from hold_world import short_or_long, wait_for
+from over_world import OVER, over, workers_below
 from seed_world import Seeded, inline, loaded
 
 FILES = 24
@@ -116,7 +120,45 @@ def several_at_once():
         d.stop()
 
 
+def helper_killed(provider, options):
+    """The worker on the other host, which serves files and calls."""
+    rng = random.Random(SEED)
+    d = Seeded(provider, *options, mount=False)
+    declare(d, 0)
+    d.sh("true")
+    d.put("/workspace/kept", "mine\n")
+    d.sh("rm", "/workspace/gone")
+    began = time.monotonic()
+    declare(d, 1)
+    d.sh("true", run="1")
+    length = time.monotonic() - began
+    caught = 0
+    for round in range(2, 2 + ROUNDS):
+        declare(d, round)
+        waiting = subprocess.Popen(d.run_argv("--run", str(round), "true"), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.random() * length)
+        for pid in workers_below(world.TMP):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        caught += waiting.wait(60) != 0
+        wait_for(lambda: d.sh("true").returncode == 0, 30, "the next line")
+        r = d.sh("true", run=f"{round} again")
+        why = differs(d, round) if r.returncode == 0 else f"{r}"
+        if why:
+            return f"round {round} (seed {SEED}): {why}"
+    d.stop()
+    print(f"# {caught} of {ROUNDS} commands were cut off, checks of {length:.2f} s")
+
+
 def main():
+    if OVER == "ssh":
+        with over(world.TMP) as (provider, options):
+            world.case("kill -9 of the helper in the middle of a check", helper_killed, provider, options)
+            for d in world.daemons:
+                if d.proc.poll() is None:
+                    d.stop()
+        return world.failed
     world.case("kill -9 of the daemon in the middle of a check", killed_anywhere)
     world.case("several processes check one sandbox at once", several_at_once)
     for d in world.daemons:
