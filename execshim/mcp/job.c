@@ -72,7 +72,8 @@ static _Noreturn void run(struct child *c)
 	    .input = c->todo->input,
 	    .box = c->todo->box,
 	    .on_event = on_event,
-	    .arg = c};
+	    .arg = c,
+	    .in_workspace = c->todo->outside != NULL};
 	struct pai_json *answer = NULL;
 	enum pai_tool_end end = pai_tool_run(&call, &answer);
 	pai_auto_json struct pai_json *result = NULL;

@@ -124,8 +124,10 @@ static void keep_whole(struct run *r, struct channel *ch)
 
 /* --- the answer --- */
 
-static int add_banner(const struct channel *ch, struct pai_buf *out)
+static int add_banner(const struct run *run, const struct channel *ch, struct pai_buf *out)
 {
+	const char *how = run->c->in_workspace ? "look at it with bash, in the same session"
+					       : "read or grep that";
 	char total[32], kept[32];
 	int r = pai_buf_printf(out, "[The last %s characters of %s bytes are shown. ",
 	    pai_text_number(SHOWN_CHARS, kept), pai_text_number(ch->bytes, total));
@@ -134,10 +136,10 @@ static int add_banner(const struct channel *ch, struct pai_buf *out)
 		r = pai_buf_add_str(out,
 		    "The rest could not be kept: run it again with its output sent to a file.]\n");
 	} else if (r == 0 && ch->bytes > ch->kept.len) {
-		r = pai_buf_printf(out, "Its last %s bytes are in %s: read or grep that.]\n",
-		    pai_text_number(ch->kept.len, total), ch->spool);
+		r = pai_buf_printf(out, "Its last %s bytes are in %s: %s.]\n",
+		    pai_text_number(ch->kept.len, total), ch->spool, how);
 	} else if (r == 0) {
-		r = pai_buf_printf(out, "All of it is in %s: read or grep that.]\n", ch->spool);
+		r = pai_buf_printf(out, "All of it is in %s: %s.]\n", ch->spool, how);
 	}
 	return r;
 }
@@ -156,7 +158,7 @@ static int set_channel(struct run *r, struct channel *ch, struct pai_err *err)
 	if (is_cut) {
 		keep_whole(r, ch);
 	}
-	if ((is_cut && add_banner(ch, &text) < 0) || pai_buf_add_str(&text, end) < 0 ||
+	if ((is_cut && add_banner(r, ch, &text) < 0) || pai_buf_add_str(&text, end) < 0 ||
 	    pai_json_set_str(r->c->answer, ch->name, text.data ? text.data : "") < 0) {
 		return pai_err_no_memory(err);
 	}

@@ -21,6 +21,7 @@ struct pai_tool_call {
 	struct pai_box *box;
 	pai_tool_event_fn on_event; /* NULL: none wanted */
 	void *arg;
+	bool in_workspace; /* no path outside of the workspace can be said, save to commands */
 	/* For those who implement one: */
 	struct pai_json *answer;
 };

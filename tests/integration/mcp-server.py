@@ -626,6 +626,11 @@ def by_directory():
             s.value("write", path=f"{other}/w", content="x").get("path") != f"{other}/w" or \
             s.value("read", path=f"{other}/sub/Here.txt")["didYouMean"] != [f"{other}/sub/here.txt"]:
         return "paths of an answer"
+    # What a banner says can be done.
+    head = s.value("bash", command="seq 99999", cwd=other)["stdout"].split("\n")[0]
+    spool = head.split(" is in ")[1].split(":")[0]
+    if "with bash" not in head or s.value("bash", command=f"tail -n 1 {spool}", cwd=other)["stdout"] != "99999\n":
+        return head
     # Each session has its own order.
     slow = s.begin_call("bash", command="sleep 2", cwd=f"{top}/a")
     begun = time.monotonic()
