@@ -256,7 +256,7 @@ $(BUILD)/tests/%.so: tests/plugins/%.c Makefile
 HELPER_REPLAYS := $(foreach a,$(HELPER_ARCHES_HERE),$(foreach f,$(filter \
 	frame %_msg local_meta,$(filter-out control_msg,$(FUZZ_NAMES))),build/helper/replay-$(f)-$(a)))
 TEST_BINS := $(LIBPAI) $(HELPER_REPLAYS) $(UNIT_BINS) $(REPLAY_BINS) $(MAIN_BINS) $(FOLDER_BINS) $(PLUGINS)
-tsan-bins: all $(filter $(BUILD)/tests/stress-% $(BUILD)/tests/tester-%,$(MAIN_BINS) $(FOLDER_BINS))
+tsan-bins: all $(BUILD)/libpai.a $(filter $(BUILD)/tests/stress-% $(BUILD)/tests/tester-%,$(MAIN_BINS) $(FOLDER_BINS))
 fuzz-bins: $(FUZZ_BINS)
 build-tests: all $(TEST_BINS) ## build every test program too
 

@@ -13,6 +13,8 @@ import hold_world as world
 from hold_world import BUILD, TMP, Daemon, case
 
 ROOT = TMP + "/root"
+# What is installed has no sanitizer: where one is asked for, the static program has it, and is all that runs.
+SANITIZER = {"asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}.get(os.path.basename(BUILD))
 number = 0
 KINDS = {"unavailable:transport": "unavailable transport", "unavailable:backend": "unavailable backend",
          "unavailable:auth": "unavailable auth", "unavailable:not-served": "unavailable not-served",
@@ -40,7 +42,8 @@ def install():
         return r.stdout + r.stderr
     strict = ["gcc", "-std=c99", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1"]
     for name, libs in (("shared", config("--libs")),
-                       ("static", [ROOT + "/usr/lib/libpai.a", *config("--libs", "--static")[2:]])):
+                       ("static", [*([BUILD + "/libpai.a", *SANITIZER] if SANITIZER else [ROOT + "/usr/lib/libpai.a"]),
+                                   *config("--libs", "--static")[2:]])):
         r = subprocess.run([*strict, *config("--cflags"), "-o", f"{TMP}/user-{name}", "tests/lib/lib_user.c", *libs,
                             "-pthread"], capture_output=True, text=True)
         if r.returncode:
@@ -67,6 +70,7 @@ def install():
 
 def user(d, *words, key="k", how="shared", **kw):
     """(exit status, lines)"""
+    how = "static" if SANITIZER else how
     env = {**os.environ, "LD_LIBRARY_PATH": ROOT + "/usr/lib", "PATH": BUILD + ":" + os.environ["PATH"],
            **kw.pop("env", {})}
     r = subprocess.run([f"{TMP}/user-{how}", d.name if d else "-", key, *map(str, words)], env=env, text=True,
@@ -306,12 +310,14 @@ def on_demand():
     conf = os.environ["XDG_CONFIG_HOME"] + "/paifs/default.conf"
     with open(conf, "w") as f:
         f.write("provider=memory\n")
+    if SANITIZER:
+        os.symlink(BUILD + "/paifs", TMP + "/paifs")  # the static program has it beside itself
     expect(None, (0, ["reset=0"]), "write", "f", "1")
     expect(None, (0, ["1:1", "reset=0"]), "read", "f")
     exe = os.readlink(f"/proc/{json.loads(subprocess.run([BUILD + '/pai', 'status', '--json'], capture_output=True).stdout)['pid']}/exe")
     subprocess.run([BUILD + "/pai", "umount"], capture_output=True, timeout=30)
     os.unlink(conf)
-    return None if exe == ROOT + "/usr/bin/paifs" else exe
+    return None if exe == (BUILD if SANITIZER else ROOT + "/usr/bin") + "/paifs" else exe
 
 
 def main():
