@@ -52,6 +52,14 @@ static int parse_line(struct pai_step_call *call, const char *line, size_t len)
 	return text ? pai_json_parse(text, strlen(text), DEPTH_MAX, &call->input, &err) : -ENOMEM;
 }
 
+static bool is_blank(const char *line, size_t len)
+{
+	while (len > 0 && strchr(" \t\r", line[len - 1]) && line[len - 1]) {
+		len--;
+	}
+	return len == 0;
+}
+
 int pai_step_parse(struct pai_step *b, const char *text, size_t len, struct pai_err *err)
 {
 	const char *end = text + len;
@@ -64,18 +72,14 @@ int pai_step_parse(struct pai_step *b, const char *text, size_t len, struct pai_
 		const char *newline = memchr(text, '\n', (size_t)(end - text));
 		size_t n = newline ? (size_t)(newline - text) : (size_t)(end - text);
 
-		if (strspn(text, " \t\r") >= n) {
-			text += n + 1;
-			continue;
-		}
-		if (b->count == CALLS_MAX) {
+		if (!is_blank(text, n) && b->count == CALLS_MAX) {
 			return pai_err_set(
 			    err, PAI_E_INPUT, "at most %d calls in one step", CALLS_MAX);
 		}
-		if (parse_line(&b->calls[b->count++], text, n) < 0) {
+		if (!is_blank(text, n) && parse_line(&b->calls[b->count++], text, n) < 0) {
 			return pai_err_no_memory(err);
 		}
-		text += n + 1;
+		text += n + (newline != NULL);
 	}
 	return 0;
 }
