@@ -11,6 +11,7 @@ PAI_TMP=${PAI_TMP:-$(mktemp -d "${TMPDIR:-/tmp}/pai-test-XXXXXX")}
 cargo=${CARGO_HOME:-$HOME/.cargo}
 export PAI_TEST_CACHE="${PAI_TEST_CACHE:-$(dirname "$cargo")/.cache/paifs-tests}"
 mkdir -p "$PAI_TEST_CACHE"
+unset TMPDIR # it may be closed to users
 own=$PAI_TMP/user
 chmod 755 "$PAI_TMP"
 mkdir -p "$own/home" "$own/run" "$own/sshd/home" "$own/cache"

@@ -9,6 +9,8 @@ if [ "${PAI_LONG:-0}" = 1 ]; then
 	for t in run shell links scripted; do
 		both_ways "agents-$t.py"
 	done
+	chmod 666 "$PAI_DOCKER_SOCKET"
+	both_ways agents-user.sh
 	# shellcheck disable=SC2086 # words
 	both_ways agents-run.py $busybox
 else
