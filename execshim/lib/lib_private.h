@@ -13,6 +13,7 @@ struct libpai_sandbox {
 	enum pai_scope scope;
 	struct pai_strmap ids; /* empty: the ledger needs not be told */
 	bool is_told;
+	bool in_use;
 	struct pai_json *missing; /* what the last SEED named; NULL: nothing */
 	struct pai_err failed;    /* what a call of it last failed of, in a use */
 };

@@ -348,13 +348,21 @@ static int use(struct libpai_sandbox *sb, bool exclusive, libpai_use_fn fn, void
 	struct libpai_error ignored;
 	struct use u = {.sb = sb, .fn = fn, .arg = arg, .err = err ? err : &ignored};
 	struct pai_err why = PAI_ERR_INIT;
+	int r;
 
 	*u.err = (struct libpai_error){.code = LIBPAI_OK};
-	if (introduce(sb, &why) < 0 ||
-	    (pai_box_use(sb->box, exclusive, call_fn, &u, &why) < 0 && u.result == 0)) {
+	/* Its end would be that of the one around it. */
+	if (sb->in_use) {
+		(void)pai_err_set(&why, PAI_E_INPUT, "a use within a use of the same sandbox");
 		return fail(sb, &why, err);
 	}
-	return u.result;
+	if (introduce(sb, &why) < 0) {
+		return fail(sb, &why, err);
+	}
+	sb->in_use = true;
+	r = pai_box_use(sb->box, exclusive, call_fn, &u, &why);
+	sb->in_use = false;
+	return r < 0 && u.result == 0 ? fail(sb, &why, err) : u.result;
 }
 
 int libpai_use(struct libpai_sandbox *sb, libpai_use_fn fn, void *arg, struct libpai_error *err)

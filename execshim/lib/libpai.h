@@ -222,7 +222,7 @@ LIBPAI_CHECKED int libpai_list(
 typedef int (*libpai_use_fn)(void *arg, struct libpai_sandbox *sb, struct libpai_error *err);
 /* Several calls on one environment: when it is lost in their middle, which lets a call fail, and fn
  * then returns other than 0, fn is called once more, in the next environment; not when somebody has
- * reset or killed the session. Not nested. */
+ * reset or killed the session. Not nested: INPUT. */
 LIBPAI_CHECKED int libpai_use(
     struct libpai_sandbox *sb, libpai_use_fn fn, void *arg, struct libpai_error *err);
 /* The same, serial with other exclusive uses, with writes and with resets of the session, in every

@@ -176,6 +176,9 @@ def uses():
     d = daemon()
     expect(d, (0, ["-77 after 1, 0", "reset=0"]), "own-failure")
     expect(d, (0, ["calls=1 entries=1", "reset=0"]), "use", "true")
+    # The turn is the outer one's to its end: a reset that waits for it can't be made meanwhile.
+    waits = f"timeout -s KILL 1 {BUILD}/pai -n {d.name} reset k; test $? = 137"
+    expect(d, (0, ["inner -22 after 0, input", "outer 0", "reset=0"]), "nested", waits)
     d.stop()
     return None
 

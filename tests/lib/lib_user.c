@@ -246,6 +246,25 @@ static int verb_own_failure(struct libpai_sandbox *sb, char **args)
 	return 0;
 }
 
+/* The inner one does nothing, and the outer one goes on as the use that it is. */
+static int outer(void *arg, struct libpai_sandbox *sb, struct libpai_error *err)
+{
+	char **args = arg;
+	int calls = 0;
+	int r = libpai_use_exclusive(sb, own_failure, &calls, err);
+
+	printf("inner %d after %d, %s\n", r, calls, libpai_code_name(err->code));
+	return libpai_write(sb, "/workspace/after", "x", 1, err) < 0 || system(args[0]) != 0;
+}
+
+static int verb_nested(struct libpai_sandbox *sb, char **args)
+{
+	struct libpai_error err;
+
+	printf("outer %d\n", libpai_use_exclusive(sb, outer, args, &err));
+	return 0;
+}
+
 /* --- threads --- */
 
 #define THREADS 8
@@ -445,9 +464,9 @@ static const struct {
 } verbs[] = {{"run", verb_run}, {"input", verb_input}, {"read", verb_read}, {"write", verb_write},
     {"list", verb_list}, {"reset", verb_reset}, {"use", verb_use},
     {"use-exclusive", verb_use_exclusive}, {"own-failure", verb_own_failure},
-    {"threads", verb_threads}, {"cancel-run", verb_cancel_run}, {"cancel-read", verb_cancel_read},
-    {"probe", verb_probe}, {"missing", verb_missing}, {"scoped", verb_scoped},
-    {"latch", verb_latch}};
+    {"nested", verb_nested}, {"threads", verb_threads}, {"cancel-run", verb_cancel_run},
+    {"cancel-read", verb_cancel_read}, {"probe", verb_probe}, {"missing", verb_missing},
+    {"scoped", verb_scoped}, {"latch", verb_latch}};
 
 int main(int argc, char **argv)
 {
