@@ -4,6 +4,7 @@
 standing in the mount. Every row of the exit table, streams, signals, terminals, ends of clients.
 PAI_OVER=ssh: the same over ssh, on a host that is this machine; docker and docker-helper as in lib.sh.
 PAI_PASSES=mount: in the mount alone."""
+import concurrent.futures
 import fcntl
 import glob
 import hashlib
@@ -244,6 +245,18 @@ def a_file_on_stdin_is_read_no_further_than_by_the_command(s):
             loop = f"while read x; do {' '.join(s.base)} true; n=$((n+1)); [ $n -lt 5 ] || break; done; read x; echo $x"
             shell = subprocess.run(["bash", "-c", loop], cwd=s.cwd, stdin=f, capture_output=True, timeout=WAIT_S)
             assert shell.stdout == lines[5], shell
+
+
+@test
+def files_on_stdin_of_many_commands_at_once_lose_nothing(s):
+    def lines_of_one(_):
+        with tempfile.TemporaryFile(buffering=0) as f:
+            f.write(b"".join(b"%d\n" % i for i in range(100)))
+            f.seek(0)
+            return [int(s.run("-c", "read x; echo $x", stdin=f).stdout or -1) for _ in range(25)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for got in pool.map(lines_of_one, range(8)):
+            assert got == list(range(25)), got
 
 
 @test
