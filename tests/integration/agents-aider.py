@@ -7,12 +7,12 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from agents_loop import CANARIES, EDITED, FETCH, HANGS, HARM, SERVE, Agent, fetch_by_port, is_running, test, wait_for  # noqa: E402
+from agents_loop import CANARIES, EDITED, FETCH, HANGS, HARM, KEYS, SERVE, Agent, fetch_by_port, is_running, test, wait_for  # noqa: E402
 from agents_model import Model  # noqa: E402
 from installs import installed  # noqa: E402
 
 VERSION = "0.86.2"
-LOOK = f"cat hello.txt /tmp/in-the-sandbox; pwd; stty size; {HARM}; true"
+LOOK = f"cat hello.txt /tmp/in-the-sandbox; pwd; stty size; {KEYS}; {HARM}; true"
 BLOCK = "hello.txt\n```\n<<<<<<< SEARCH\n{}=======\n{}>>>>>>> REPLACE\n```\n"
 SAYS = [BLOCK.format("", "from the model\n"), BLOCK.format("from the model\n", EDITED + "\n") + f"\n```bash\n{LOOK}\n```\n",
         "done"]
@@ -46,7 +46,7 @@ def at_the_terminal(d, a):
     a.until("Run shell command?")
     a.type("y\n")
     said = a.until("output to the chat?")
-    missing = [w for w in (EDITED, "yes", "/workspace\r\n", "24 80\r\n", *[c + ": No such" for c in CANARIES])
+    missing = [w for w in (EDITED, "yes", "/workspace\r\n", "24 80\r\n", "no key\r\n", *[c + ": No such" for c in CANARIES])
                if w not in said]
     a.type("y\n")
     a.until("diff> ")

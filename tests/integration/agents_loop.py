@@ -27,6 +27,7 @@ LAUNCHER = TMP + "/launcher"
 CANARIES = [f"/tmp/pai-canary-{os.getpid()}", os.environ["HOME"] + "/canary", LAUNCHER + "/canary"]
 # What a command would do to this machine if it were here.
 HARM = "; ".join(f"cat {c}; echo harmed >> {c}; unlink {c}" for c in CANARIES) + f"; pkill -f '[s]{CANARY[1:]}'"
+KEYS = "env | grep dummy || echo no key"
 SERVE = f"/usr/bin/python3 -m http.server --bind 127.0.0.1 {PORT}"
 FETCH = f"curl -fsS --retry 20 --retry-delay 1 --retry-connrefused http://127.0.0.1:{PORT}/hello.txt"
 EDITED = "from the agent's own tool"
@@ -44,8 +45,8 @@ class Script:
         safe = [c + ": No such file" for c in CANARIES]
         rows = [(write("/workspace/hello.txt", "from the model\n"), []),
                 (edit("/workspace/hello.txt", "the model", "the agent's own tool"), []),
-                (shell(f"cat hello.txt /tmp/in-the-sandbox; grep -rl own .; pwd; {HARM}; true", top),
-                 [EDITED, "yes", "hello.txt", "/workspace\n", *safe])]
+                (shell(f"cat hello.txt /tmp/in-the-sandbox; grep -rl own .; pwd; {KEYS}; {HARM}; true", top),
+                 [EDITED, "yes", "no key\n", "hello.txt", "/workspace\n", *safe])]
         rows += [(search("own tool"), ["hello.txt"])] if search else []
         rows += [(shell(f"pwd; {HARM}; true", LAUNCHER), ["/workspace\n", *safe])] if roams else []
         rows += [(shell("mkdir -p sub && cd sub && pwd", top), [sub]),
