@@ -342,7 +342,7 @@ def step_killed(s):
     p.wait(10)
     p.stdout.close()
     try:
-        wait_for(lambda: not any(os.path.exists("/proc/" + c) for c in children) and running() == 0)
+        wait_for(lambda: all(world.is_over(int(c)) for c in children) and running() == 0)
     except AssertionError as e:
         for c in children:
             subprocess.run(["kill", "-9", c], stderr=subprocess.DEVNULL)
