@@ -424,7 +424,7 @@ static void ended_exited(struct pai_bridge *b)
 		b->exit.stderr_bytes = b->delivered[PAI_STDERR];
 	}
 	if (fs) {
-		pai_fs_barrier_after(fs, b->env, after_done, b);
+		pai_fs_barrier_exited(fs, b->env, b->number, after_done, b);
 	} else {
 		send_exit(b);
 	}
@@ -471,6 +471,7 @@ static void ended_lost(struct pai_bridge *b)
 /* The last event has come: nothing is posted after it. */
 static void ended(struct pai_bridge *b)
 {
+	b->number = b->exec ? pai_exec_number(b->exec) : 0;
 	pai_exec_free(PAI_TAKE(b->exec));
 	switch (b->end) {
 	case PAI_BRIDGE_EXITED:

@@ -56,6 +56,7 @@ struct pai_bridge {
 	bool client_is_gone, told_reset, told_started, cancelled;
 	bool start_sent; /* by any attempt: it may have run */
 	struct pai_exec *exec;
+	uint32_t number; /* exec's, once it has ended */
 	enum pai_bridge_end end;
 	struct pai_exec_exit exit;
 	enum pai_exec_fail_phase phase;

@@ -514,6 +514,7 @@ static void stop_threads(struct pai_fs *fs)
 	    atomic_load(&fs->refreshing)) { /* on the pool, bounded by the store's own deadlines */
 		(void)nanosleep(&(const struct timespec){.tv_nsec = 1000000}, NULL);
 	}
+	fs_exits_expire(fs, NULL, UINT64_MAX); /* nobody else will */
 }
 
 /* What lies there may be ours, which nobody serves any more, or some other mount by now. */

@@ -82,6 +82,10 @@ void pai_fs_session_killed(struct pai_fs *fs, const char *key);
 typedef void (*pai_fs_barrier_fn)(void *arg, int errnum);
 void pai_fs_barrier_before(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg);
 void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg);
+/* The same once a command has ended, by its pai_exec_number(): a server elsewhere that has made the
+ * barrier by itself is not asked. */
+void pai_fs_barrier_exited(
+    struct pai_fs *fs, struct pai_env *e, uint32_t command, pai_fs_barrier_fn done, void *arg);
 
 /* One of them, for who can wait: 0 or the errno. fs NULL: there is no mount. */
 int pai_fs_barrier_wait(struct pai_fs *fs, struct pai_env *e, bool after);

@@ -633,6 +633,11 @@ void fs_push(void *arg, const struct pai_ws_push *push)
 
 	if (push->flags & PAI_WS_PUSH_ALL) {
 		fs_env_forget_all(env);
+		fs_exits_expire(fs, env, 0); /* what they wait for may have gone with a stream */
+		return;
+	}
+	if (push->flags & PAI_WS_PUSH_EXITED) {
+		fs_env_exited(env, push->command, push->compared);
 		return;
 	}
 	pthread_rwlock_wrlock(&s->answer_lock);

@@ -114,6 +114,7 @@ static void on_detached(void *arg, struct pai_session *s, struct pai_env *e)
 	pthread_mutex_unlock(&fs->lock);
 	fs_env_fail(env, ESTALE);
 	fs_env_forget_all(env);
+	fs_exits_expire(fs, env, 0);
 	if (was_current) {
 		pthread_mutex_lock(&fs->lock);
 		fs_env_unref_locked(env);
@@ -220,6 +221,10 @@ struct after {
 	unsigned left;    /* what is to be rechecked when they are answered */
 	pai_fs_barrier_fn done;
 	void *arg;
+	/* Who waits for the server's own barrier: fs->exits, and */
+	LIST_ENTRY(after) at;
+	uint32_t command;
+	uint64_t deadline_ms;
 };
 
 static void after_delivered(void *arg, int errnum)
@@ -267,6 +272,17 @@ static void after_answered(void *arg)
 	}
 }
 
+/* compared: the server has done so with what it had told. */
+static void note_compared(struct after *a, bool compared)
+{
+	if (atomic_exchange(&a->env->doubts, false) || !compared) {
+		a->left |= FS_RECHECK_NAMED;
+		pthread_mutex_lock(&a->env->fs->lock);
+		fs_near_drop_all_locked(a->env); /* nobody compares what is at hand */
+		pthread_mutex_unlock(&a->env->fs->lock);
+	}
+}
+
 static void after_drained(struct pai_ws_req *req)
 {
 	struct after *a = (struct after *)req;
@@ -274,12 +290,7 @@ static void after_drained(struct pai_ws_req *req)
 	if (req->error) {
 		fs_env_forget_all(a->env);
 	}
-	if (atomic_exchange(&a->env->doubts, false) || !req->out.end) {
-		a->left |= FS_RECHECK_NAMED;
-		pthread_mutex_lock(&a->env->fs->lock);
-		fs_near_drop_all_locked(a->env); /* nobody compares what is at hand */
-		pthread_mutex_unlock(&a->env->fs->lock);
-	}
+	note_compared(a, req->out.end);
 	after_answered(a);
 }
 
@@ -300,18 +311,16 @@ static void ask_after(struct after *a)
 	}
 }
 
-void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg)
+/* NULL: it has been answered. */
+static struct after *after_new(
+    struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg)
 {
 	struct fs_env *env = pai_env_user(e);
 	struct after *a = env && fs->se ? calloc(1, sizeof(*a)) : NULL;
 
-	if (!env || !fs->se) {
-		done(arg, 0);
-		return;
-	}
 	if (!a) {
-		done(arg, ENOMEM);
-		return;
+		done(arg, env && fs->se ? ENOMEM : 0);
+		return NULL;
 	}
 	pthread_mutex_lock(&fs->lock);
 	a->env = fs_env_ref_locked(env);
@@ -323,11 +332,126 @@ void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_f
 	a->req.flags = 1;
 	a->req.at.path = "";
 	a->req.done = after_drained;
+	return a;
+}
+
+static void after_begin(struct after *a)
+{
 	if (a->ws && a->ws->caps & PAI_WS_CAP_WATCH) {
 		ask_after(a);
 	} else {
 		after_rechecked(a);
 	}
+}
+
+void pai_fs_barrier_after(struct pai_fs *fs, struct pai_env *e, pai_fs_barrier_fn done, void *arg)
+{
+	struct after *a = after_new(fs, e, done, arg);
+
+	if (a) {
+		after_begin(a);
+	}
+}
+
+/* --- barriers that the server makes by itself --- */
+
+/* Who tells of them has them underway when the command's end comes: they are a moment behind it,
+ * or ahead. */
+#define EXITS_WAIT_MS 200
+
+static void after_exited(struct after *a, bool compared)
+{
+	a->asked = 1;
+	a->left = FS_RECHECK_OPEN;
+	note_compared(a, compared);
+	after_answered(a);
+}
+
+static bool take_exited_locked(struct fs_env *env, uint32_t command, bool *ret_compared)
+{
+	for (size_t i = 0; i < FS_EXITED_MAX; i++) {
+		if (env->exited[i].command == command) {
+			*ret_compared = env->exited[i].compared;
+			env->exited[i].command = 0;
+			return true;
+		}
+	}
+	return false;
+}
+
+void pai_fs_barrier_exited(
+    struct pai_fs *fs, struct pai_env *e, uint32_t command, pai_fs_barrier_fn done, void *arg)
+{
+	struct after *a = after_new(fs, e, done, arg);
+	bool waits, is_made = false, compared = false;
+
+	if (!a) {
+		return;
+	}
+	pthread_mutex_lock(&fs->lock);
+	waits = command && a->ws && a->ws->caps & PAI_WS_CAP_EXITS && !fs->served;
+	if (waits) {
+		is_made = take_exited_locked(a->env, command, &compared);
+		waits = !is_made;
+	}
+	if (waits) {
+		a->command = command;
+		a->deadline_ms = pai_deadline_in(EXITS_WAIT_MS);
+		LIST_INSERT_HEAD(&fs->exits, a, at);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (is_made) {
+		after_exited(a, compared);
+	} else if (!waits) {
+		after_begin(a);
+	}
+}
+
+void fs_env_exited(struct fs_env *env, uint32_t command, bool compared)
+{
+	struct pai_fs *fs = env->fs;
+	struct after *a;
+
+	pthread_mutex_lock(&fs->lock);
+	LIST_FOREACH(a, &fs->exits, at)
+	{
+		if (a->env == env && a->command == command) {
+			break;
+		}
+	}
+	if (a) {
+		LIST_REMOVE(a, at);
+	} else {
+		env->exited[env->exited_at++ % FS_EXITED_MAX] =
+		    (struct fs_exited){.command = command, .compared = compared};
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (a) {
+		after_exited(a, compared);
+	}
+}
+
+void fs_exits_expire(struct pai_fs *fs, const struct fs_env *env, uint64_t now_ms)
+{
+	struct after *a;
+
+	do {
+		pthread_mutex_lock(&fs->lock);
+		LIST_FOREACH(a, &fs->exits, at)
+		{
+			if (a->env == env || a->deadline_ms <= now_ms) {
+				break;
+			}
+		}
+		if (a) {
+			LIST_REMOVE(a, at);
+		}
+		pthread_mutex_unlock(&fs->lock);
+		if (a) {
+			pai_log_debug("fuse", "no barrier came after a command: asked for one");
+			ask_after(a);
+		}
+	} while (a);
 }
 
 /* --- for who can wait --- */

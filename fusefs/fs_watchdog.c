@@ -353,6 +353,7 @@ void *fs_watchdog_main(void *arg)
 		}
 		idle = busy || rests ? 0 : idle + 1;
 		fs_notifier_expire(fs->notifier, pai_clock_ms());
+		fs_exits_expire(fs, NULL, pai_clock_ms());
 		refresh_at_times(fs, &next_refresh_ms);
 	}
 }

@@ -188,6 +188,12 @@ struct fs_node {
 	LIST_ENTRY(fs_node) unproven; /* env->unproven */
 };
 
+#define FS_EXITED_MAX 64 /* barriers that were made and whose command's end has yet to come */
+struct fs_exited {
+	uint32_t command; /* 0: none */
+	bool compared;
+};
+
 #define FS_LOST_MAX 64 /* more are lost without being named */
 struct fs_env {
 	struct pai_fs *fs;
@@ -206,6 +212,8 @@ struct fs_env {
 	/* Something that the server may have told was not taken up: what it was told is not what
 	 * the kernel believes. */
 	atomic_bool doubts;
+	struct fs_exited exited[FS_EXITED_MAX]; /* a ring */
+	size_t exited_at;
 	char *lost[FS_LOST_MAX]; /* paths, owned (fs_lost.c) */
 	size_t lost_count;
 	uint64_t generation;
@@ -291,6 +299,7 @@ struct pai_fs {
 	atomic_long calls;     /* alive, replied or not, and the jobs that serve them */
 	atomic_ulong sequence; /* orders the beginnings of requests and what the kernel was told */
 	atomic_ulong requests[64]; /* by FUSE opcode */
+	LIST_HEAD(, after) exits;  /* who waits for a server's own barrier (fs_env.c) */
 	atomic_ulong notified[4];
 };
 
@@ -487,6 +496,11 @@ enum fs_recheck_what {
 void fs_recheck(
     struct fs_env *env, struct pai_ws *ws, unsigned what, void (*done)(void *arg), void *arg);
 void fs_env_forget_all(struct fs_env *env); /* nothing is known any more */
+/* The server has made the barrier after that command. */
+void fs_env_exited(struct fs_env *env, uint32_t command, bool compared);
+/* Of those who wait for it to, those of `env` (NULL: nobody's) and who has waited for too long ask
+ * themselves. */
+void fs_exits_expire(struct pai_fs *fs, const struct fs_env *env, uint64_t now_ms);
 /* A name came or went in the directory: the listing that the kernel keeps of it ends, and what is
  * read through its open handles, until they begin again, is not kept. */
 void fs_listing_void_locked(struct fs_node *dir);

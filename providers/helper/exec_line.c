@@ -279,6 +279,9 @@ static void listen_locked(struct wire_line *l)
 	}
 }
 
+/* Of all lines: what is said of one of an earlier line is not taken for this one's. */
+static atomic_uint last_id;
+
 static int start_locked(
     struct wire_line *l, struct command *c, const struct pai_exec_start *start, struct pai_err *err)
 {
@@ -289,7 +292,8 @@ static int start_locked(
 		err->retryable = err->code == PAI_E_UNAVAILABLE; /* nothing was sent */
 		return -err->errnum;
 	}
-	c->id = ++l->next_id;
+	c->id = atomic_fetch_add(&last_id, 1) + 1;
+	c->base.number = c->id;
 	r = pai_exec_put_start(&l->out, c->id, start);
 	if (r < 0) {
 		return r == -ENOMEM ? pai_err_no_memory(err)

@@ -82,7 +82,10 @@ void pai_exec_credit(struct pai_exec *x, uint8_t stream, uint32_t bytes); /* out
 void pai_exec_signal(struct pai_exec *x, int signo);
 void pai_exec_resize(struct pai_exec *x, uint16_t rows, uint16_t columns);
 void pai_exec_cancel(struct pai_exec *x); /* kills the group; the last event still comes */
-void pai_exec_free(struct pai_exec *x);   /* after the last event; NULL is fine */
+/* What a helper that looks on calls the command by (PAI_WS_PUSH_EXITED): no other of this process
+ * has had it. 0: none. */
+uint32_t pai_exec_number(const struct pai_exec *x);
+void pai_exec_free(struct pai_exec *x); /* after the last event; NULL is fine */
 
 /* The line of a sandbox handle's own run(). */
 struct pai_exec_own {

@@ -73,6 +73,11 @@ void pai_exec_cancel(struct pai_exec *x)
 	x->ops->cancel(x);
 }
 
+uint32_t pai_exec_number(const struct pai_exec *x)
+{
+	return x->number;
+}
+
 void pai_exec_free(struct pai_exec *x)
 {
 	if (x) {

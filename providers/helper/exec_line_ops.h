@@ -31,6 +31,7 @@ struct pai_exec_line {
 };
 struct pai_exec {
 	const struct pai_exec_line_ops *ops;
+	uint32_t number;
 };
 
 #endif

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -19,7 +20,9 @@
 struct files {
 	LIST_ENTRY(files) at; /* server->lock */
 	struct pai_far_server *server;
-	int fd; /* a copy, to end the stream by; a channel ends with its link */
+	int fd;        /* a copy, to end the stream by; a channel ends with its link */
+	char *sandbox; /* its id */
+	void *channel; /* NULL: it is none; server->lock */
 	struct pai_ws_serve serve;
 	struct pai_host_files host;
 };
@@ -45,6 +48,7 @@ static void files_free(struct files *f)
 	pai_auto_fd_p(&f->host.root_fd);
 	pai_auto_fd_p(&f->host.nonce_fd);
 	free(f->host.state_dir);
+	free(f->sandbox);
 	(void)pthread_mutex_lock(&s->lock);
 	LIST_REMOVE(f, at);
 	pai_auto_fd_p(&f->fd);
@@ -131,7 +135,9 @@ static struct files *files_new(struct pai_far_server *s, struct pai_sandbox *sb,
 	(void)pthread_mutex_lock(&s->lock);
 	LIST_INSERT_HEAD(&s->files, f, at);
 	(void)pthread_mutex_unlock(&s->lock);
-	if (pai_sandbox_host_files(sb, call, &f->host, err) < 0) {
+	f->sandbox = strdup(pai_sandbox_id(sb));
+	if (f->sandbox ? pai_sandbox_host_files(sb, call, &f->host, err) < 0
+		       : pai_err_no_memory(err) < 0) {
 		files_free(f);
 		return NULL;
 	}
@@ -173,9 +179,29 @@ int pai_far_serve_files_channel(struct pai_far_server *s, struct pai_sandbox *sb
 	if (!f) {
 		return -err->errnum;
 	}
+	f->serve.tells_exits = true;
 	r = pai_ws_serve_channel(&f->serve, files_ended, ret, err);
 	if (r < 0) {
 		files_free(f);
+		return r;
 	}
-	return r;
+	(void)pthread_mutex_lock(&s->lock);
+	f->channel = ret->arg;
+	(void)pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+void pai_far_files_exited(struct pai_far_server *s, const char *sandbox, uint32_t command)
+{
+	struct files *f;
+
+	/* The lock keeps them: who has ended is taken off the list before it is freed. */
+	(void)pthread_mutex_lock(&s->lock);
+	LIST_FOREACH(f, &s->files, at)
+	{
+		if (f->channel && !strcmp(f->sandbox, sandbox)) {
+			pai_ws_serve_exited(f->channel, command);
+		}
+	}
+	(void)pthread_mutex_unlock(&s->lock);
 }

@@ -430,7 +430,11 @@ int pai_far_server_open_channel(struct pai_far_server *s, enum pai_channel_kind 
 	int r;
 
 	if (kind != PAI_CHANNEL_FILES) {
-		return pai_far_server_open(s, kind, sandbox, call, &ret->fd, err);
+		r = pai_far_server_open(s, kind, sandbox, call, &ret->fd, err);
+		if (r == 0 && kind == PAI_CHANNEL_EXEC) {
+			pai_far_watch_exits(s, sandbox, ret);
+		}
+		return r;
 	}
 	r = connect_sandbox(s, sandbox, call, &sb, err);
 	return r < 0 ? r : pai_far_serve_files_channel(s, sb, call, ret, err);

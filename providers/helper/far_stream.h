@@ -3,6 +3,8 @@
  *
  *   far_serve.c  the server: opens, reads, hands jobs to the pool
  *   far_jobs.c   one job: the call, its replies, the sandboxes it needs
+ *   far_files.c  one stream of files
+ *   far_exits.c  what commands end, for the streams of files
  */
 #ifndef PAI_HELPER_FAR_STREAM_H
 #define PAI_HELPER_FAR_STREAM_H
@@ -79,6 +81,15 @@ int pai_far_serve_files(struct pai_far_server *s, struct pai_sandbox *sb,
 int pai_far_serve_files_channel(struct pai_far_server *s, struct pai_sandbox *sb,
     const struct pai_call *call, struct pai_link_opened *ret, struct pai_err *err);
 void pai_far_files_end_locked(struct pai_far_server *s);
+/* To the channels that have files of that sandbox; on their loop's thread. */
+void pai_far_files_exited(struct pai_far_server *s, const char *sandbox, uint32_t command);
+
+/* --- far_exits.c --- */
+
+/* Looks on at the frames of that sandbox's supervisor, `name` as in far_serve.h; without memory
+ * nobody does. */
+void pai_far_watch_exits(
+    struct pai_far_server *s, const char *name, struct pai_link_opened *opened);
 
 /* --- far_jobs.c --- */
 

@@ -72,6 +72,9 @@ void pai_link_channel_close_fd(struct pai_channel *ch)
 	ch->io = NULL;
 	pai_auto_fd_p(&ch->fd);
 	ch->fd = -1;
+	if (ch->tap) {
+		PAI_TAKE(ch->tap)->ended(ch->tap_arg);
+	}
 	pai_buf_fini(&ch->pending);
 	ch->pending_at = 0;
 }
@@ -158,6 +161,9 @@ static int read_step(struct pai_channel *ch, int *put)
 	len = len < ch->window ? len : ch->window;
 	n = len > 0 ? recv(ch->fd, room, len, MSG_DONTWAIT) : 0;
 	if (n > 0) {
+		if (ch->tap) {
+			ch->tap->bytes(ch->tap_arg, c->loop, (struct pai_view){room, (size_t)n});
+		}
 		pai_link_queue_data(&c->queue, ch->id, (size_t)n);
 		ch->window -= (uint32_t)n;
 		if (ch->window == 0) {
@@ -360,9 +366,12 @@ static void answer(struct pai_link_core *c, struct pai_channel *ch, struct pai_l
 		opened = false;
 		why = &no_memory;
 	}
-	ch->user = take->user;
+	ch->user = PAI_TAKE(take->user);
 	ch->user_arg = take->arg;
-	take->user = NULL;
+	if (ch->fd >= 0) {
+		ch->tap = PAI_TAKE(take->tap);
+		ch->tap_arg = take->arg;
+	}
 	ch->answered = true;
 	r = put_answer(ch, opened ? NULL : why);
 	if (!opened) {

@@ -37,11 +37,19 @@ struct pai_loop *pai_channel_loop(const struct pai_channel *ch);
 /* On the loop's thread. What was sent is delivered; nothing is called any more. */
 void pai_channel_close(struct pai_channel *ch);
 
+/* Who looks on at what comes out of a channel's socket, on the loop's thread. */
+struct pai_channel_tap {
+	/* Under locks of the link's, none of whose functions it may call. */
+	void (*bytes)(void *arg, struct pai_loop *loop, struct pai_view bytes);
+	void (*ended)(void *arg); /* last */
+};
+
 /* What an opened channel leads to: a stream socket, or a user. */
 struct pai_link_opened {
-	int fd; /* -1 with a user */
+	int fd;                            /* -1 with a user */
+	const struct pai_channel_tap *tap; /* of the socket; NULL: nobody */
 	const struct pai_channel_user *user;
-	void *arg; /* the user's */
+	void *arg; /* the user's, or the tap's */
 };
 #define PAI_LINK_OPENED_INIT                                                                       \
 	{                                                                                          \

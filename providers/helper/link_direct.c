@@ -24,8 +24,10 @@ void pai_link_opened_drop(struct pai_link_opened *o)
 	pai_auto_fd_p(&o->fd);
 	o->fd = -1;
 	if (o->user) {
-		o->user->ended(o->arg);
-		o->user = NULL;
+		PAI_TAKE(o->user)->ended(o->arg);
+	}
+	if (o->tap) {
+		PAI_TAKE(o->tap)->ended(o->arg);
 	}
 }
 

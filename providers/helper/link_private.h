@@ -33,6 +33,8 @@ struct pai_channel {
 	struct pai_loop_io *io;
 	uint32_t interest;
 	uint64_t cookie; /* of the socket's other end, where that is in this process */
+	const struct pai_channel_tap *tap;
+	void *tap_arg;
 	const struct pai_channel_user *user;
 	void *user_arg;
 	bool wants;    /* the user has more to send than the window lets it */

@@ -57,7 +57,6 @@ struct wire_line {
 	bool listening; /* the tick is on its way, or set */
 	uint64_t silence_ms;
 	uint32_t features; /* READY's; never changes */
-	uint32_t next_id;
 	struct command_list commands;
 	struct pai_buf out;
 	size_t out_at;

@@ -19,7 +19,9 @@
 #define OUT_STEP (256u << 10)
 #define HANDLES_MAX (1u << 20)
 #define NO_SLOT UINT32_MAX
-#define CAPS (PAI_WS_CAP_WATCH | PAI_WS_CAP_HANDLES | PAI_WS_CAP_LOCKS | PAI_WS_CAP_POSIX)
+#define CAPS                                                                                       \
+	(PAI_WS_CAP_WATCH | PAI_WS_CAP_HANDLES | PAI_WS_CAP_LOCKS | PAI_WS_CAP_POSIX |             \
+	    PAI_WS_CAP_EXITS)
 #define CALL_MS 30000
 #define SILENCE_MS 90000
 #define OWED_CALLS 3

@@ -63,6 +63,7 @@ static void job_free_locked(struct job *j)
 	}
 	LIST_REMOVE(j, at);
 	s->job_count--;
+	s->own_count -= j->command != 0;
 	s->data_bytes -= job_bytes(j);
 	pai_ws_req_fini(&j->in.req);
 	j->in.req.in.io.data = NULL;
@@ -107,12 +108,30 @@ static void put_push_all_locked(struct stream *s)
 	}
 }
 
+/* Without a barrier nothing is: the client asks for one itself. */
+static void put_exited_locked(struct stream *s, const struct job *j)
+{
+	const struct pai_ws_push push = {
+	    .flags = PAI_WS_PUSH_EXITED,
+	    .command = j->command,
+	    .compared = j->in.req.out.end,
+	};
+
+	if (j->in.req.error == 0 && pai_ws_put_push(&s->out, &push) < 0) {
+		fail_locked(s);
+	}
+}
+
 static void put_reply_locked(struct stream *s, struct job *j)
 {
 	struct pai_ws_req *req = &j->in.req;
 
 	if (s->pushes_lost) {
 		put_push_all_locked(s); /* nothing newer is told before it */
+	}
+	if (j->command) {
+		put_exited_locked(s, j);
+		return;
 	}
 	pai_ws_told_reply(s->told, req);
 	if (pai_ws_put_reply(&s->out, j->id, req, reply_flags(s)) < 0) {
@@ -360,6 +379,7 @@ static int answer_hello(struct stream *s, struct pai_view payload)
 		ready.caps = s->ws->caps & ~(uint32_t)PAI_WS_CAP_INLINE;
 		if (s->ws->caps & PAI_WS_CAP_WATCH && s->ws->caps & PAI_WS_CAP_INLINE) {
 			s->told = pai_ws_told_new();
+			ready.caps |= c->tells_exits ? PAI_WS_CAP_EXITS : 0;
 		}
 	}
 	(void)pthread_mutex_lock(&s->lock);
@@ -378,6 +398,35 @@ static void submit(struct stream *s, struct job *j)
 	pai_ws_submit(s->ws, &j->in.req);
 }
 
+void pai_ws_serve_exited(void *channel, uint32_t command)
+{
+	struct stream *s = channel;
+	struct job *j = calloc(1, sizeof(*j));
+	bool is_wanted;
+
+	if (!j) {
+		return; /* as without a barrier */
+	}
+	j->s = s;
+	j->command = command;
+	j->in.req.op = PAI_WS_BARRIER;
+	j->in.req.flags = 1;
+	j->in.req.at.path = "";
+	(void)pthread_mutex_lock(&s->lock);
+	is_wanted = s->ready && !s->failed && s->config.tells_exits;
+	if (is_wanted) {
+		LIST_INSERT_HEAD(bucket(s, 0), j, at);
+		s->job_count++;
+		s->own_count++;
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	if (is_wanted) {
+		submit(s, j);
+	} else {
+		free(j);
+	}
+}
+
 static int take_request(struct stream *s, const struct pai_frame *f)
 {
 	struct job *j = calloc(1, sizeof(*j));
@@ -390,8 +439,9 @@ static int take_request(struct stream *s, const struct pai_frame *f)
 		j->in.req.in.io.data = j->data;
 	}
 	(void)pthread_mutex_lock(&s->lock);
-	if (r == 0 && (find_locked(s, f->id) || s->job_count == PAI_WS_WINDOW_REQUESTS ||
-			  bytes > PAI_WS_WINDOW_BYTES - s->data_bytes)) {
+	if (r == 0 &&
+	    (find_locked(s, f->id) || s->job_count - s->own_count == PAI_WS_WINDOW_REQUESTS ||
+		bytes > PAI_WS_WINDOW_BYTES - s->data_bytes)) {
 		r = -EPROTO;
 	}
 	if (r == 0) {

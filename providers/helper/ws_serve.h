@@ -21,6 +21,7 @@ struct pai_ws_serve {
 	    struct pai_err *err);
 	void *arg;
 	struct pai_pool *pool; /* for what may block; borrowed */
+	bool tells_exits;      /* pai_ws_serve_exited() will be called */
 };
 /* Returns when the stream has ended, and its server with it: 0 when the client closed it, PROTOCOL
  * when it broke the rules. Any thread; one for each stream. */
@@ -34,5 +35,9 @@ int pai_ws_serve_run(const struct pai_ws_serve *s, struct pai_err *err) PAI_WARN
 int pai_ws_serve_channel(const struct pai_ws_serve *s,
     void (*ended)(void *arg, const struct pai_err *why), struct pai_link_opened *ret,
     struct pai_err *err) PAI_WARN_UNUSED;
+/* A command of the sandbox has ended. The client is told, once it has been told all that was done
+ * before. `channel` is the `arg` of what that returned, until `ended` has been called. On the
+ * loop's thread. */
+void pai_ws_serve_exited(void *channel, uint32_t command);
 
 #endif

@@ -30,8 +30,9 @@ struct job {
 	uint32_t id;
 	LIST_ENTRY(job) at;
 	TAILQ_ENTRY(job) to_send;
-	char *data;  /* of a READ or WRITE */
-	size_t done; /* of its bytes: come, or sent */
+	char *data;       /* of a READ or WRITE */
+	size_t done;      /* of its bytes: come, or sent */
+	uint32_t command; /* not 0: no request, but what is told when this has ended */
 	bool submitted;
 	bool held, ended; /* somebody uses it without the lock; then it was to be freed */
 };
@@ -50,7 +51,7 @@ struct stream {
 	struct pai_channel *channel; /* from its beginning to its end */
 	size_t owed;                 /* credit for what was read while `out` was full */
 	struct job_list jobs[WS_SERVE_BUCKETS];
-	size_t job_count, data_bytes;
+	size_t job_count, own_count, data_bytes; /* own: with a command */
 	struct job_queue sending;
 	struct pai_buf out;
 	size_t out_at;

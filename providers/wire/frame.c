@@ -151,3 +151,32 @@ int pai_frame_feed(struct pai_buf *rest, struct pai_view bytes,
 	}
 	return r < 0 ? r : 0;
 }
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+int pai_frame_walk(struct pai_frame_walk *w, struct pai_view *bytes, struct pai_frame *ret)
+{
+	const struct pai_buf header = {.data = w->header, .len = PAI_FRAME_HEADER};
+	size_t n = least(w->payload_left, bytes->len);
+	int r;
+
+	w->payload_left -= n;
+	bytes->data += n;
+	bytes->len -= n;
+	n = least(PAI_FRAME_HEADER - w->header_len, bytes->len);
+	if (n > 0) {
+		memcpy(w->header + w->header_len, bytes->data, n);
+	}
+	w->header_len += n;
+	bytes->data += n;
+	bytes->len -= n;
+	if (w->header_len < PAI_FRAME_HEADER) {
+		return 0;
+	}
+	w->header_len = 0;
+	r = pai_frame_peek(&header, 0, ret, &w->payload_left);
+	return r < 0 ? r : 1;
+}

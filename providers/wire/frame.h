@@ -47,6 +47,15 @@ int pai_frame_peek(const struct pai_buf *in, size_t at, struct pai_frame *ret,
  */
 int pai_frame_feed(struct pai_buf *rest, struct pai_view bytes,
     int (*take)(void *arg, const struct pai_frame *f), void *arg) PAI_WARN_UNUSED;
+/* For who looks on at a stream that is not his: {0} at its start. */
+struct pai_frame_walk {
+	char header[PAI_FRAME_HEADER];
+	size_t header_len, payload_left;
+};
+/* Passes over bytes up to the end of the next header: 1 with its type and id in *ret, and *bytes is
+ * what comes behind; 0 when they have been used up; -EPROTO as above, there are no frames then. */
+int pai_frame_walk(
+    struct pai_frame_walk *w, struct pai_view *bytes, struct pai_frame *ret) PAI_WARN_UNUSED;
 /* The header alone, for a payload that lies elsewhere. payload_len has been checked. */
 void pai_frame_header(char out[PAI_FRAME_HEADER], uint8_t type, uint32_t id, size_t payload_len);
 

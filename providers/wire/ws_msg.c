@@ -11,10 +11,12 @@
 #define ERRNO_NAME_MAX 32
 #define MESSAGE_MAX 255
 #define HELLO_FLAGS ((uint32_t)(PAI_WS_HELLO_PUSHES | PAI_WS_HELLO_RAW_IDS))
-#define CAPS ((uint32_t)(1 << 0 | 1 << 1 | 1 << 3 | 1 << 4)) /* of enum pai_ws_caps, not INLINE */
+#define CAPS                                                                                       \
+	((uint32_t)(1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 |                                            \
+		    1 << 5)) /* of enum pai_ws_caps, not INLINE */
 #define SET_VALID 0x1ffu
 #define ALLOC_MODES 0x7fu /* FALLOC_FL_* */
-#define PUSH_FLAGS 0x7fu
+#define PUSH_FLAGS 0xffu
 #define PUSH_NAMED 1u
 #define PUSH_EXISTS 2u
 #define KNOWN_BYTES_MIN 25u /* of one entry of a COMPARE */
@@ -620,6 +622,10 @@ int pai_ws_put_push(struct pai_buf *out, const struct pai_ws_push *push)
 	if (push->flags & PAI_WS_PUSH_ENTRY) {
 		pai_ws_wattr(&w, &push->dir_attr);
 	}
+	if (push->flags & PAI_WS_PUSH_EXITED) {
+		pai_ws_w32(&w, push->command);
+		pai_ws_w8(&w, push->compared);
+	}
 	return pai_ws_end(&w);
 }
 
@@ -640,9 +646,14 @@ int pai_ws_get_push(struct pai_view payload, struct pai_ws_pushed *ret)
 	if (p.flags & PAI_WS_PUSH_ENTRY) {
 		p.dir_attr = pai_ws_gattr(&in);
 	}
+	if (p.flags & PAI_WS_PUSH_EXITED) {
+		p.command = pai_get_u32(&in);
+		p.compared = pai_ws_gbool(&in);
+	}
 	if (!pai_reader_done(&in) || bits > (PUSH_NAMED | PUSH_EXISTS) || p.flags == 0 ||
 	    (p.exists && (!(bits & PUSH_NAMED) || p.attr.mode == 0)) ||
-	    (p.flags & PAI_WS_PUSH_ENTRY && !(bits & PUSH_NAMED))) {
+	    (p.flags & PAI_WS_PUSH_ENTRY && !(bits & PUSH_NAMED)) ||
+	    (p.flags & PAI_WS_PUSH_EXITED && p.flags != PAI_WS_PUSH_EXITED)) {
 		return -EPROTO;
 	}
 	ret->push = p;

@@ -257,6 +257,8 @@ enum pai_ws_push_flags {
 				       is NULL */
 	PAI_WS_PUSH_FOUND = 1 << 6, /* no watch told of it: a barrier compared it with what the
 				       client was told of the name */
+	PAI_WS_PUSH_EXITED = 1 << 7, /* alone, with PAI_WS_CAP_EXITS: `command` has ended, and a
+					barrier has been made since; name is NULL */
 };
 struct pai_ws_push {
 	struct pai_ws_identity dir; /* the watched object */
@@ -267,6 +269,8 @@ struct pai_ws_push {
 	 * or can't be found. */
 	struct pai_ws_attr attr;
 	struct pai_ws_attr dir_attr; /* with ENTRY: of the directory now */
+	uint32_t command; /* with EXITED: as the sandbox's EXEC channel has numbered it */
+	bool compared;    /* with EXITED: as a BARRIER's `end` */
 };
 
 #endif

@@ -52,6 +52,7 @@ enum pai_ws_caps {
 	PAI_WS_CAP_INLINE = 1 << 2,  /* completes inside submit, save locks, fsync and fallocate */
 	PAI_WS_CAP_LOCKS = 1 << 3,
 	PAI_WS_CAP_POSIX = 1 << 4, /* links, modes, times, xattrs, special files: all of it */
+	PAI_WS_CAP_EXITS = 1 << 5, /* a barrier is made, and told of, when a command ends */
 };
 struct pai_ws {
 	const struct pai_ws_ops *ops;

@@ -200,19 +200,21 @@ static enum last_event told(uint32_t flags, const char *frames)
 	char port[] = "80";
 	char *argv[] = {tcp, port, NULL};
 	struct seen s;
+	uint32_t id;
 	int peer;
 	struct pai_exec_line *l = line_to(PAI_LINE_CONNECT, &peer);
 	int r = 0;
 
+	seen_start(&s, l, flags, argv);
+	id = pai_exec_number(s.exec);
 	for (const char *f = frames; *f && r == 0; f++) {
-		r = *f == 's'   ? pai_exec_put_started(&out, 1, 1, 0)
-		    : *f == 'o' ? pai_exec_put_data(&out, 1, PAI_MSG_STDOUT, "x", 1)
-		    : *f == 'e' ? pai_exec_put_empty(&out, 1, PAI_MSG_STDOUT_EOF)
-		    : *f == 'E' ? pai_frame_put(&out, PAI_MSG_STDOUT_EOF, 1, "x", 1)
-				: pai_exec_put_exit(&out, 1, &e);
+		r = *f == 's'   ? pai_exec_put_started(&out, id, 1, 0)
+		    : *f == 'o' ? pai_exec_put_data(&out, id, PAI_MSG_STDOUT, "x", 1)
+		    : *f == 'e' ? pai_exec_put_empty(&out, id, PAI_MSG_STDOUT_EOF)
+		    : *f == 'E' ? pai_frame_put(&out, PAI_MSG_STDOUT_EOF, id, "x", 1)
+				: pai_exec_put_exit(&out, id, &e);
 	}
 	cr_assert_eq(r, 0);
-	seen_start(&s, l, flags, argv);
 	cr_assert_eq(write(peer, out.data, out.len), (ssize_t)out.len);
 	seen_wait_last(&s);
 	pai_exec_line_unref(l);

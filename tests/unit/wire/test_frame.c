@@ -194,3 +194,44 @@ Test(frame, a_stream_ends_where_it_is_refused_or_wrong)
 		    -EPROTO);
 	}
 }
+
+Test(frame, who_looks_on_sees_each_header_in_any_pieces)
+{
+	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(4096);
+	char payload[300] = {'\x05'}; /* as if it were a length */
+
+	for (uint32_t id = 1; id <= 5; id++) {
+		cr_assert_eq(
+		    pai_frame_put(&out, (uint8_t)(0x10 + id), id, payload, id % 2 ? 0 : 60 * id),
+		    0);
+	}
+	for (size_t piece = 1; piece <= out.len; piece++) {
+		struct pai_frame_walk w = {.header_len = 0};
+		struct pai_frame f;
+		uint32_t seen = 0;
+		int r;
+
+		for (size_t at = 0; at < out.len; at += piece) {
+			size_t n = out.len - at < piece ? out.len - at : piece;
+			struct pai_view bytes = {out.data + at, n};
+
+			while ((r = pai_frame_walk(&w, &bytes, &f)) == 1) {
+				cr_assert_eq(f.id, ++seen, "in pieces of %zu", piece);
+				cr_assert_eq(f.type, 0x10 + seen);
+			}
+			cr_assert_eq(r, 0);
+			cr_assert_eq(bytes.len, 0);
+		}
+		cr_assert_eq(seen, 5, "in pieces of %zu", piece);
+		cr_assert(w.header_len == 0 && w.payload_left == 0);
+	}
+}
+
+Test(frame, who_looks_on_at_no_frames_is_told)
+{
+	struct pai_frame_walk w = {.header_len = 0};
+	struct pai_view bytes = {"\xff\xff\xff\xff\x01\0\0\0\0", 9};
+	struct pai_frame f;
+
+	cr_assert_eq(pai_frame_walk(&w, &bytes, &f), -EPROTO);
+}

@@ -626,11 +626,30 @@ Test(ws_msg, pushes_have_the_documented_bytes)
 	cr_assert_eq(got.push.flags, (uint32_t)PAI_WS_PUSH_ALL);
 }
 
+Test(ws_msg, the_end_of_a_command_has_the_documented_bytes)
+{
+	pai_auto_buf struct pai_buf out = PAI_BUF_INIT(FRAME_CAP);
+	struct pai_ws_push exited = {.flags = PAI_WS_PUSH_EXITED, .command = 7, .compared = true};
+	struct pai_ws_pushed got;
+	char *bits;
+
+	cr_assert_eq(pai_ws_put_push(&out, &exited), 0);
+	cr_assert_eq(pai_ws_get_push(payload_of(&out), &got), 0);
+	cr_assert_eq(got.push.flags, (uint32_t)PAI_WS_PUSH_EXITED);
+	cr_assert_eq(got.push.command, 7);
+	cr_assert(got.push.compared);
+	bits = out.data + out.len - 1;
+	cr_assert_eq(*bits, 1);
+	*bits = 2;
+	cr_assert_eq(pai_ws_get_push(payload_of(&out), &got), -EPROTO);
+}
+
 Test(ws_msg, a_push_that_makes_no_sense_is_refused)
 {
 	static const struct pai_ws_push wrong[] = {
 	    {.flags = 0},
-	    {.flags = 0x80},
+	    {.flags = 0x100},
+	    {.flags = PAI_WS_PUSH_EXITED | PAI_WS_PUSH_ALL, .command = 1},
 	    {.flags = PAI_WS_PUSH_ENTRY},
 	    {.flags = PAI_WS_PUSH_ATTR, .exists = true},
 	    {.flags = PAI_WS_PUSH_ATTR, .name = "f", .exists = true},
