@@ -379,7 +379,7 @@ static int answer_hello(struct stream *s, struct pai_view payload)
 		ready.caps = s->ws->caps & ~(uint32_t)PAI_WS_CAP_INLINE;
 		if (s->ws->caps & PAI_WS_CAP_WATCH && s->ws->caps & PAI_WS_CAP_INLINE) {
 			s->told = pai_ws_told_new();
-			ready.caps |= c->tells_exits ? PAI_WS_CAP_EXITS : 0;
+			ready.caps |= s->told && c->tells_exits ? PAI_WS_CAP_EXITS : 0;
 		}
 	}
 	(void)pthread_mutex_lock(&s->lock);
@@ -413,7 +413,7 @@ void pai_ws_serve_exited(void *channel, uint32_t command)
 	j->in.req.flags = 1;
 	j->in.req.at.path = "";
 	(void)pthread_mutex_lock(&s->lock);
-	is_wanted = s->ready && !s->failed && s->config.tells_exits;
+	is_wanted = s->ready && !s->failed && s->told; /* with that the client has EXITS */
 	if (is_wanted) {
 		LIST_INSERT_HEAD(bucket(s, 0), j, at);
 		s->job_count++;
