@@ -20,11 +20,11 @@
 struct parcel {
 	char byte;
 	struct iovec iov;
+	struct msghdr msg;
 	union {
 		char room[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct msghdr msg;
 };
 
 static void parcel_init(struct parcel *p)

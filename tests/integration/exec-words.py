@@ -32,6 +32,8 @@ COMMANDS = {
     "pause": (["k"], ["nosuch"]),
     "reset": (["k"], ["a\tb"]),
     "key": (["thread", "threadId=k"], ["thread"]),
+    "seed": (["status", "k"], ["nosuch"]),
+    "filename": (["a/b"], None),
     "kill": (["k", "nosuch"], ["a\tb"]),
     "conformance": (["memory", "--filter", "kill/twice*"], ["nosuch"]),
     "doctor": ([], None),

@@ -1,8 +1,9 @@
 /* Checks over the contract alone, on sandboxes of the memory provider. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,9 +381,12 @@ static void rest(uint64_t ms)
 	(void)!pai_call_sleep(PAI_CALL_UNBOUNDED, pai_deadline_in(ms), PAI_ERR_IGNORED());
 }
 
+/* Once the loader has written to the pipe. */
 static void *fire(void *arg)
 {
-	rest(200);
+	struct pollfd p = {.fd = *(const int *)arg, .events = POLLIN};
+
+	cr_assert_eq(poll(&p, 1, 10000), 1);
 	pai_cancel_fire(cancel);
 	return arg;
 }
@@ -399,20 +403,31 @@ static void tell(void *arg, pid_t session)
 Test(seed_check, a_cancelled_check_kills_the_whole_group_of_its_loader)
 {
 	struct pai_seed_job job = {.config = &config, .sandbox = sandbox, .tell = tell};
+	char text[256], seen[8];
 	pthread_t thread;
+	ssize_t n;
+	int ends[2];
 
-	declare("[{\"path\":\"/workspace/b\","
-		"\"loader\":[\"sh\",\"-c\",\"sleep 60 & sleep 60\"],\"version\":\"1\"}]");
-	cr_assert_eq(pthread_create(&thread, NULL, fire, NULL), 0);
+	/* Whoever of it runs holds a pipe: it ends with the last of them, whenever that is reaped.
+	 */
+	cr_assert_eq(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+	(void)snprintf(text, sizeof(text),
+	    "[{\"path\":\"/workspace/b\",\"loader\":[\"sh\",\"-c\","
+	    "\"exec 3>/proc/%d/fd/%d; echo x >&3; sleep 60 & sleep 60\"],\"version\":\"1\"}]",
+	    (int)getpid(), ends[1]);
+	declare(text);
+	cr_assert_eq(pthread_create(&thread, NULL, fire, &ends[0]), 0);
 	cr_assert_eq(check_with(&job, missing, why), PAI_E_CANCELLED);
 	cr_assert_eq(pthread_join(thread, NULL), 0);
 	cr_assert_eq(told_count, 2);
 	cr_assert_gt(told[0], 0);
 	cr_assert_eq(told[1], 0);
-	for (int i = 0; i < 500 && kill(-told[0], 0) == 0; i++) {
-		rest(10); /* its orphan is init's to reap */
+	(void)close(ends[1]);
+	cr_assert_eq(read(ends[0], seen, sizeof(seen)), 2);
+	for (int i = 0; i < 500 && (n = read(ends[0], seen, sizeof(seen))) < 0; i++) {
+		rest(10);
 	}
-	cr_assert_eq(kill(-told[0], 0), -1);
+	cr_assert_eq(n, 0, "somebody of it lives");
 }
 
 /* The sandbox's own failures are not the seed's, and nothing is said of any file. */
