@@ -655,11 +655,12 @@ static int seed(struct pai_bridge *b, const struct pai_call *call, struct pai_er
 	return pai_session_seed(b->session, b->env, &ask, call, err);
 }
 
-/* However long the seeds took. */
+/* As long as a sandbox may take to come up, however long the seeds took. */
 static int open_line(struct pai_bridge *b, struct pai_err *err)
 {
 	struct pai_call call = {.cancel = b->cancel,
-	    .deadline_ms = pai_deadline_in(b->control->config.options->timeout_ms)};
+	    .deadline_ms = pai_deadline_in(pai_session_create_timeout(b->session, NULL) +
+					   b->control->config.options->timeout_ms)};
 
 	return pai_env_exec(b->env, &call, &b->line, err);
 }
