@@ -7,7 +7,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from agents_loop import CANARIES, EDITED, FETCH, HANGS, HARM, KEYS, SERVE, Agent, fetch_by_port, is_running, test, wait_for  # noqa: E402
+from agents_loop import CANARIES, EDITED, FETCH, HANGS, HARM, KEYS, SERVE, Agent, fetch_by_port, is_running, talked_to, test, wait_for  # noqa: E402
 from agents_model import Model  # noqa: E402
 from installs import installed  # noqa: E402
 
@@ -76,13 +76,7 @@ def with_a_person(d, python):
                "--map-tokens", "0", "--no-gitignore"]
     a = Agent(d, model, [python, "-m", "aider", *options],
               {"OPENAI_API_KEY": "dummy", "OPENAI_API_BASE": model.url + "/v1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
-    try:
-        why = at_the_terminal(d, a)
-    except Exception as e:
-        why = repr(e)
-    said = a.end()
-    model.close()
-    return f"{why}; it said {said!r}" if why else None
+    return talked_to(d, a, model, at_the_terminal)
 
 
 test(f"aider {VERSION}", install, ("goes through a person's day", with_a_person), is_slow=True)

@@ -6,7 +6,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from agents_loop import CONTRIB, HANGS, Agent, Script, is_running, loop, test, wait_for  # noqa: E402
+from agents_loop import CONTRIB, HANGS, Agent, Script, is_running, loop, talked_to, test, wait_for  # noqa: E402
 from agents_model import Model  # noqa: E402
 from hold_world import get  # noqa: E402
 from installs import installed  # noqa: E402
@@ -79,13 +79,7 @@ def interactive(d, claude):
                    "projects": {"/workspace": {"hasTrustDialogAccepted": True}}}, f)
     model = Model([shell("cd sub; pwd", None), shell(HANGS, None)])
     a = Agent(d, model, options(claude), variables(model))
-    try:
-        why = at_the_terminal(d, a)
-    except Exception as e:
-        why = repr(e)
-    said = a.end()
-    model.close()
-    return f"{why}; it said {said!r}" if why else None
+    return talked_to(d, a, model, at_the_terminal)
 
 
 test(f"Claude Code {VERSION}", install, ("goes through its tools", headless),

@@ -172,19 +172,28 @@ def go_through(d, agent, script, interrupt):
     return None
 
 
-def loop(d, script, argv, env, ask=None, interrupt=Agent.stop):
-    """argv and env are made of the model; ask(agent) is what a person does first, where argv isn't all."""
-    model = Model(script.calls)
-    agent = Agent(d, model, argv(model), env(model))
+def talked_to(d, agent, model, talk):
+    """What `talk` finds wrong, with what the agent said; both are ended."""
     try:
-        if ask:
-            ask(agent)
-        why = go_through(d, agent, script, interrupt)
+        why = talk(d, agent)
     except Exception as e:
         why = repr(e)
     said = agent.end()
     model.close()
-    return f"{why}; after {len(model.answers)} answers; it said {said!r}, was asked {model.others}" if why else None
+    return f"{why}; it said {said!r}" if why else None
+
+
+def loop(d, script, argv, env, ask=None, interrupt=Agent.stop):
+    """argv and env are made of the model; ask(agent) is what a person does first, where argv isn't all."""
+    model = Model(script.calls)
+    agent = Agent(d, model, argv(model), env(model))
+
+    def talk(d, agent):
+        if ask:
+            ask(agent)
+        return go_through(d, agent, script, interrupt)
+    why = talked_to(d, agent, model, talk)
+    return f"{why}; after {len(model.answers)} answers; was asked {model.others}" if why else None
 
 
 def canaries():

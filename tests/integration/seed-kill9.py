@@ -51,9 +51,8 @@ def differs(d, round):
     return None if len(got) == len(names) else f"{r}"
 
 
-def killed_anywhere():
-    rng = random.Random(SEED)
-    d = Seeded("local", mount=False)
+def first_check_s(d):
+    """What a check takes, once the agent has changed a file and removed one."""
     declare(d, 0)
     d.sh("true")
     d.put("/workspace/kept", "mine\n")
@@ -61,13 +60,25 @@ def killed_anywhere():
     began = time.monotonic()
     declare(d, 1)
     d.sh("true", run="1")
-    length = time.monotonic() - began
+    return time.monotonic() - began
+
+
+def in_a_check(d, round, after_s):
+    """A command that waits for its round's check, which has gone on for so long."""
+    declare(d, round)
+    waiting = subprocess.Popen(d.run_argv("--run", str(round), "true"), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(after_s)
+    return waiting
+
+
+def killed_anywhere():
+    rng = random.Random(SEED)
+    d = Seeded("local", mount=False)
+    length = first_check_s(d)
     caught = 0
     for round in range(2, 2 + ROUNDS):
-        declare(d, round)
-        waiting = subprocess.Popen(d.run_argv("--run", str(round), "true"), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.random() * length)
+        waiting = in_a_check(d, round, rng.random() * length)
         d.proc.kill()
         d.proc.wait()
         caught += waiting.wait(30) == 125
@@ -124,20 +135,10 @@ def helper_killed(provider, options):
     """The worker on the other host, which serves files and calls."""
     rng = random.Random(SEED)
     d = Seeded(provider, *options, mount=False)
-    declare(d, 0)
-    d.sh("true")
-    d.put("/workspace/kept", "mine\n")
-    d.sh("rm", "/workspace/gone")
-    began = time.monotonic()
-    declare(d, 1)
-    d.sh("true", run="1")
-    length = time.monotonic() - began
+    length = first_check_s(d)
     caught = 0
     for round in range(2, 2 + ROUNDS):
-        declare(d, round)
-        waiting = subprocess.Popen(d.run_argv("--run", str(round), "true"), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.random() * length)
+        waiting = in_a_check(d, round, rng.random() * length)
         for pid in workers_below(world.TMP):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
